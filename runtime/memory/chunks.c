@@ -561,3 +561,52 @@ pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chu
     pleat__arena_free(pool->arena, run);
     return result;
 }
+
+/* The handles of neighbouring chunks into `run`; how many. */
+static uint32_t list_handles(const pleat__chunk_pool *pool, const uint32_t *chunks, uint64_t count,
+                             pleat__chunk **run)
+{
+    uint32_t handles = 0;
+    for (uint64_t i = 0; i < count; i += run[handles++]->pages)
+        run[handles] = pool->chunks[chunks[i]];
+    return handles;
+}
+
+/* Of a view whose part behind `part` or in front of it is whole. */
+static void unmap_beside(const pleat__chunk_pool *pool, pleat__page_run view, pleat__page_run part)
+{
+    uint64_t behind = part.page + part.pages;
+    if (part.page != 0)
+        (void)!pleat__space_unmap(pool->space, view.page, part.page);
+    if (behind != view.pages)
+        (void)!pleat__space_unmap(pool->space, view.page + behind, view.pages - behind);
+}
+
+pleat_result pleat__chunk_pool_remap(pleat__chunk_pool *pool, pleat__page_run view,
+                                     const uint32_t *chunks, const pleat__page_run *parts,
+                                     uint32_t count)
+{
+    pleat__chunk **run = pleat__arena_alloc(pool->arena, view.pages * sizeof *run);
+    pleat_result result = PLEAT_OK;
+    pleat__gate_leave(pool->gate);
+    if (run == NULL) {
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to remap a view");
+        unmap_beside(pool, view, (pleat__page_run){0, 0});
+    }
+    for (uint32_t p = 0; p < count && result == PLEAT_OK; p++) {
+        uint64_t page = view.page + parts[p].page;
+        uint32_t handles = list_handles(pool, chunks + parts[p].page, parts[p].pages, run);
+        result = pleat__space_unmap(pool->space, page, parts[p].pages);
+        if (result == PLEAT_OK)
+            result = pleat__space_map(pool->space, page, run, handles);
+        if (result != PLEAT_OK)
+            unmap_beside(pool, view, parts[p]);
+    }
+    pleat__gate_enter(pool->gate);
+    if (result != PLEAT_OK) {
+        pool->view_pages -= view.pages;
+        pleat__space_give(pool->space, view.page, view.pages);
+    }
+    pleat__arena_free(pool->arena, run);
+    return result;
+}

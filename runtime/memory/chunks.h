@@ -94,6 +94,13 @@ uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbe
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chunks,
                                                     uint32_t count, uint64_t *page);
 
+/* Parts of a view's pages, which show whole handles, show others instead: those of `chunks`, which
+ * has one for each page of the view. On failure nothing of it is mapped any more, and its pages are
+ * given back. pre: the GPU uses nothing of it any more. */
+PLEAT_NODISCARD pleat_result pleat__chunk_pool_remap(pleat__chunk_pool *pool, pleat__page_run view,
+                                                     const uint32_t *chunks,
+                                                     const pleat__page_run *parts, uint32_t count);
+
 /* A handle at rest, which begins with this chunk and is mapped at home only, is given back. */
 void pleat__chunk_pool_drop(pleat__chunk_pool *pool, uint32_t first);
 /* Makes one handle of two neighbours at rest, which begin with these chunks. false: they lie apart,

@@ -8,7 +8,8 @@
  *   1 a free run that holds it, at the chunks' homes (heap_fit.c); also where frees of its stream
  *     that wait for other streams leave one (waiting_frees.h), and in a plan's first iteration one
  *     of chunks at rest, which are woken (rest.h)
- *   2 a free stretch of a view that is mapped (views.c)
+ *   2 a free stretch of a view that is mapped (views.c), or one that is free once a few handles of
+ *     it are exchanged (remap.c)
  *   3 a new view over whole free handles and parts of two more at its ends, so that no byte is
  *     wasted (stitch.c)
  *   4 the same with as many chunks more as are missing: another stream's, those at rest, new ones

@@ -190,3 +190,21 @@ bool pleat__heap_audit(const pleat__heap *heap)
     }
     return true;
 }
+
+void pleat__heap_each_whole(const pleat__heap *heap, uint8_t zone,
+                            bool (*visit)(void *context, uint32_t first), void *context)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    const pleat__free_runs *runs = &heap->zones[zone];
+    for (pleat__run run = pleat__free_runs_best(runs, occupancy->full); run.count != 0;
+         run = pleat__free_runs_after(runs, run)) {
+        uint32_t c = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
+        uint32_t last = (run.begin + run.count) >> occupancy->shift;
+        for (uint32_t end; c < last; c = end) {
+            uint32_t first = heap->pool->first[c], chunks = pleat__handle_chunks(heap->pool, c);
+            end = chunks != 0 ? first + chunks : c + 1;
+            if (first == c && chunks != 0 && end <= last && !visit(context, c))
+                return;
+        }
+    }
+}

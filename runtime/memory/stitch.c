@@ -4,17 +4,18 @@
  * WHY   When no hole is large enough there usually is enough free memory all the same. A map costs
  *       25 us a chunk on an H200, creating and mapping a new one 35 us and the memory itself.
  * HOW   GMLake's order (its section 4.3), S1 to S5:
- *         S1, S2 reuse    a free stretch of a view that is there (views.c)
+ *         S1, S2 reuse    a free stretch of a view that is there (views.c), or that is when a few
+ *                         of its handles are exchanged (remap.c)
  *         S3 stitch       whole free handles, those of the smallest runs first
  *         S4 insufficient just as many more chunks as are missing (heap_grow.c says whose); for
  *                         all of it where next to nothing is free, and then no view
  *         S5              the error of the device or the budget goes to the caller
- *       It departs from GMLake in three ways. Its runs are taken smallest first: largest first
- *       would destroy what the next large request needs. A view may begin in the middle of a handle
- *       and end in the middle of one, where free leftovers do so, so that it costs no more bytes
- *       than the request has (without that: 0.3 to 1.1 % more memory on mixture-of-experts jobs).
- *       And the chunks stay mapped at home, where they serve other requests meanwhile: views are
- *       aliases, and occupancy keeps the two apart.
+ *       It departs from GMLake in four ways. An idle view may be changed in part (remap.c). Runs
+ *       are taken smallest first: largest first would destroy what the next large request needs. A
+ *       view may begin in the middle of a handle and end in the middle of one, where free leftovers
+ *       do so, so that it costs no more bytes than the request has (without that: 0.3 to 1.1 % more
+ *       memory on mixture-of-experts jobs). And the chunks stay mapped at home, where they serve
+ *       other requests meanwhile: views are aliases, and occupancy keeps the two apart.
  * LOCK  What is gathered is occupied before the lock is left for the map (driver_lock.h).
  */
 #include <runtime/memory/heap_internal.h>
@@ -97,28 +98,23 @@ static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zon
     return tail;
 }
 
-/* Whole free handles that can be mapped elsewhere, those in the smallest runs first. */
-static pleat_result gather_whole(pleat__heap *heap, const pleat__free_runs *zone, uint32_t *missing)
+/* Whole free handles for a view. */
+typedef struct gathering {
+    pleat__heap *heap;
+    uint32_t missing;
+    pleat_result result;
+} gathering;
+
+static bool gather_next(void *context, uint32_t first)
 {
-    const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    for (pleat__run run = pleat__free_runs_best(zone, occupancy->full);
-         run.count != 0 && *missing != 0; run = pleat__free_runs_after(zone, run)) {
-        uint32_t c = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
-        uint32_t last = end_of(run) >> occupancy->shift;
-        while (c < last && *missing != 0) {
-            uint32_t first = heap->pool->first[c], end = c + 1;
-            uint32_t chunks = pleat__handle_chunks(heap->pool, c);
-            if (chunks != 0)
-                end = first + chunks;
-            if (first == c && chunks != 0 && end <= last) {
-                PLEAT_TRY(gather_handle(heap, c));
-                uint32_t count = chunks << occupancy->shift;
-                *missing -= *missing < count ? *missing : count;
-            }
-            c = end;
-        }
-    }
-    return PLEAT_OK;
+    gathering *to = context;
+    if (to->missing == 0)
+        return false;
+    uint32_t granules = pleat__handle_chunks(to->heap->pool, first)
+                        << to->heap->pool->occupancy.shift;
+    to->result = gather_handle(to->heap, first);
+    to->missing -= to->missing < granules ? to->missing : granules;
+    return to->result == PLEAT_OK;
 }
 
 /* Fills heap->gathered with the chunks of a view, in which the request begins at granule *offset;
@@ -140,7 +136,10 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
     }
     pleat__run tail = find_tail(heap, zone, *missing, head);
     *missing -= tail.count;
-    PLEAT_TRY(gather_whole(heap, zone, missing));
+    gathering whole = {.heap = heap, .missing = *missing};
+    pleat__heap_each_whole(heap, zone_index, gather_next, &whole);
+    PLEAT_TRY(whole.result);
+    *missing = whole.missing;
     return tail.count == 0 ? PLEAT_OK : gather_handle(heap, tail.begin >> shift);
 }
 
@@ -173,15 +172,6 @@ static void make_room_for(pleat__heap *heap, const pleat__view *view)
                            pleat__beyond(heap->view_maps_most, view->maps));
 }
 
-/* The handles of what was gathered, each by all of its chunks. */
-static uint32_t count_handles(const pleat__heap *heap, const pleat__view *view)
-{
-    uint32_t handles = 0;
-    for (uint32_t i = 0; i < view->pages; i += heap->pool->chunks[view->chunks[i]]->pages)
-        handles++;
-    return handles;
-}
-
 /* What was gathered as a view and the request's slice of it, which is occupied and so out of
  * others' reach while the view is mapped. */
 static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t offset, uint8_t zone,
@@ -195,7 +185,7 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");
     for (uint32_t i = 0; i < view->pages; i++)
         view->chunks[i] = heap->gathered[i];
-    view->maps = count_handles(heap, view);
+    view->maps = pleat__view_handles(heap, view);
     make_room_for(heap, view);
     pleat_result result = pleat__view_slice(heap, view, first, begin, granules, place)
                               ? PLEAT_OK
@@ -309,6 +299,10 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    PLEAT_TRY(pleat__heap_sync(heap));
+    pleat_result result = pleat__views_remap(heap, granules, zone, place);
+    if (result != PLEAT_E_NOT_FOUND)
+        return result;
     PLEAT_TRY(gather_all(heap, granules, zone, &offset, place, &whole));
     if (whole) {
         PLEAT_CHECK(pleat__heap_occupy(heap, place));

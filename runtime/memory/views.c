@@ -20,6 +20,10 @@
 
 #include <internal/check.h>
 
+/* Maps of a view for which a point is recorded whenever it becomes idle (D484 in
+ * docs/decisions.md). */
+#define LEAST_REMAPPED 64u
+
 /* `runs` comes first: places point to it. */
 typedef struct slice {
     pleat__runs runs;
@@ -43,8 +47,24 @@ pleat__view *pleat__view_new(pleat__heap *heap, uint32_t pages, uint16_t stream)
     return NULL;
 }
 
+uint32_t pleat__view_handles(const pleat__heap *heap, const pleat__view *view)
+{
+    uint32_t handles = 0;
+    for (uint32_t i = 0; i < view->pages; i += heap->pool->chunks[view->chunks[i]]->pages)
+        handles++;
+    return handles;
+}
+
+static void drop_point(pleat__heap *heap, pleat__view *view)
+{
+    if (view->idle != 0)
+        (void)heap->vmm.ops->event_destroy(heap->vmm.self, view->idle);
+    view->idle = 0;
+}
+
 void pleat__view_free(pleat__heap *heap, pleat__view *view)
 {
+    drop_point(heap, view);
     pleat__arena_free(heap->arena, view->chunks);
     pleat__arena_free(heap->arena, view);
 }
@@ -158,12 +178,24 @@ void pleat__view_use(pleat__heap *heap, const pleat__place *place)
     held->runs.view->used = heap->asked;
 }
 
+/* Behind this point the stream uses nothing of it: it may show something else. */
+static void note_idle(pleat__heap *heap, pleat__view *view)
+{
+    if (view->maps < LEAST_REMAPPED)
+        return;
+    if (view->idle == 0 &&
+        heap->vmm.ops->event_create(heap->vmm.self, heap->device, &view->idle) != PLEAT_OK)
+        view->idle = 0;
+    view->fenced = view->idle != 0 && pleat__heap_fence(heap, view->stream, view->idle) == PLEAT_OK;
+}
+
 void pleat__view_leave(pleat__heap *heap, const pleat__place *place)
 {
     slice *held = slice_of(place);
     if (held == NULL)
         return;
-    held->runs.view->live--;
+    if (--held->runs.view->live == 0 && !held->runs.view->dead)
+        note_idle(heap, held->runs.view);
     let_go(heap->arena, held);
 }
 
@@ -320,6 +352,7 @@ static bool view_drop(pleat__heap *heap, uint32_t at, pleat__deferred_unmap *def
     pleat__deferred_unmap_add(deferred, (pleat__page_run){view->page, view->pages});
     heap->views[at] = NULL;
     count_out(heap, view);
+    drop_point(heap, view);
     view->dead = true;
     if (view->slices == 0)
         pleat__view_free(heap, view);
@@ -333,6 +366,20 @@ static void close_gaps(pleat__heap *heap)
         if (heap->views[i] != NULL)
             heap->views[kept++] = heap->views[i];
     heap->view_count = kept;
+}
+
+void pleat__view_hand_over(pleat__heap *heap, pleat__view *from, pleat__view *to)
+{
+    to->idle = from->idle;
+    from->idle = 0;
+    for (uint32_t i = 0; i < heap->view_count; i++)
+        if (heap->views[i] == from)
+            heap->views[i] = NULL;
+    close_gaps(heap);
+    heap->view_maps -= from->maps;
+    from->dead = true;
+    if (from->slices == 0)
+        pleat__view_free(heap, from);
 }
 
 /* What a stream that captures may use stays, and others' views go. */

@@ -9,7 +9,8 @@
  * view. Nothing is mapped for it.
  *
  * VIEW   made -> kept, used by 0, 1 or several slices -> dropped (pleat__heap_drop_views): its
- *        pages are the mapper's, its record stays as long as there is a slice.
+ *        pages are the mapper's, its record stays as long as there is a slice. Or an idle one is
+ *        remapped in part: its pages are another record's (remap.c).
  * SLICE  made for a request (pleat__view_slice; counted when it is occupied), or held by a place
  *        that is remembered (pleat__view_pin) -> freed with the last of them. In a dropped view it
  *        cannot be taken.
@@ -23,16 +24,21 @@ struct pleat__view {
     uint64_t page;
     uint32_t *chunks; /* behind its pages, in order */
     uint32_t pages;
-    uint32_t maps;   /* handles that it showed when it was mapped */
-    uint32_t live;   /* slices in use */
-    uint32_t slices; /* that exist */
-    uint64_t used;   /* the heap's count of requests when one was taken last */
+    uint32_t maps;      /* handles that it showed when it was mapped */
+    uint32_t exchanged; /* handles that came into it since (remap.c) */
+    uint32_t live;      /* slices in use */
+    uint32_t slices;    /* that exist */
+    uint64_t used;      /* the heap's count of requests when one was taken last */
+    pleat_event idle;   /* a point of its stream; 0: none */
+    bool fenced;        /* behind `idle` the GPU uses nothing of it, as long as nothing is live */
     uint16_t stream;
     bool dead;
 };
 
 /* A record without pages; NULL: no host memory. */
 pleat__view *pleat__view_new(pleat__heap *heap, uint32_t pages, uint16_t stream);
+/* The handles that it shows, each by all of its chunks. */
+uint32_t pleat__view_handles(const pleat__heap *heap, const pleat__view *view);
 /* A record that has no slices and is in no list. */
 void pleat__view_free(pleat__heap *heap, pleat__view *view);
 /* Among the views that are kept. pre: room was made (pleat__views_reserve). */
@@ -45,6 +51,14 @@ bool pleat__view_slice(pleat__heap *heap, pleat__view *view, uint32_t first, uin
 /* The free stretch of a kept view, of the zone's chunks alone, that holds the request most tightly:
  * occupied. false: there is none. */
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place);
+
+/* remap.c: an idle view of which some handles in use are exchanged for free ones so that it holds
+ * the request: occupied. PLEAT_E_NOT_FOUND, without a text: there is none that costs less than a
+ * new view. pre: the turn, and the sets are up to date; the lock may be left meanwhile. */
+PLEAT_NODISCARD pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                                pleat__place *place);
+/* An idle view is out of the list and dead; its pages and its point are another record's. */
+void pleat__view_hand_over(pleat__heap *heap, pleat__view *from, pleat__view *to);
 
 /* Views in which no place is remembered, and of which all chunks rest, are given up: they would be
  * mapped again with their chunks, and keep neighbours from becoming one handle. Without a verb.

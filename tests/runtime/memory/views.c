@@ -8,6 +8,7 @@
 #include <pleat/runtime.h>
 #include <pthread.h>
 #include <runtime/face/runtime_internal.h>
+#include <runtime/memory/views.h>
 #include <runtime/policy/pleat_internal.h>
 #include <string.h>
 #include <time.h>
@@ -285,6 +286,192 @@ static void views_are_kept_by_their_maps(void **state)
     assert_in_range(kept_of_three_views("learn:off,views:60"), 110, 120);
 }
 
+/* ---- views that are remapped in part ---- */
+
+#define LARGE (150 * MIB)
+
+static pleat__heap *heap_of(fixture *f)
+{
+    return &((pleat__pleat *)f->runtime->policy)->heap;
+}
+
+/* Whether the chunk at a home address is in the first view. */
+static bool is_shown(fixture *f, pleat_va address)
+{
+    const pleat__heap *heap = heap_of(f);
+    const pleat__view *view = heap->views[0];
+    for (uint32_t i = 0; i < view->pages; i++)
+        if (pleat__chunk_pool_address(heap->pool, view->chunks[i] << heap->pool->occupancy.shift) ==
+            address)
+            return true;
+    return false;
+}
+
+/* So many of the handles that the first view shows are in use. */
+static void take_shown(fixture *f, uint32_t count, pleat_va *shown)
+{
+    pleat_va others[PIECES * 10];
+    uint32_t found = 0, beside = 0;
+    while (found < count) {
+        pleat_va address = take(f, 2 * MIB);
+        if (is_shown(f, address))
+            shown[found++] = address;
+        else
+            others[beside++] = address;
+    }
+    while (beside > 0)
+        drop(f, others[--beside]);
+}
+
+static void drop_all(fixture *f, uint32_t count, const pleat_va *addresses)
+{
+    for (uint32_t i = 0; i < count; i++)
+        drop(f, addresses[i]);
+}
+
+static void fill_with(pleat_va address, uint64_t bytes, uint8_t value)
+{
+    memset((void *)(uintptr_t)address, value, bytes);
+}
+
+static void assert_filled(pleat_va address, uint64_t bytes, uint8_t value)
+{
+    const uint8_t *at = (const uint8_t *)(uintptr_t)address;
+    for (uint64_t i = 0; i < bytes; i += 4096)
+        assert_int_equal(at[i], value);
+}
+
+/* Each new view was as many maps as it shows handles, 75 here, where three were in use. */
+static void remapped_view_exchanges_only_what_is_in_use(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va blocks[3];
+    begin(&f, "learn:off");
+    pleat_va first = take(&f, LARGE);
+    assert_int_equal(stats_of(&f).stitched, 1);
+    drop(&f, first);
+    take_shown(&f, 3, blocks);
+    for (int i = 0; i < 3; i++)
+        fill_with(blocks[i], 2 * MIB, 1);
+    pleat_stats before = stats_of(&f);
+    pleat_va second = take(&f, LARGE);
+    pleat_stats after = stats_of(&f);
+    assert_int_equal(second, first);
+    assert_int_equal(heap_of(&f)->view_count, 1);
+    assert_int_equal(after.stitched, 2);
+    assert_int_equal(after.views_reused, before.views_reused);
+    assert_int_equal(after.physical_bytes, before.physical_bytes);
+    assert_in_range(after.driver_calls - before.driver_calls, 3, 9);
+    /* It lies beside them, and all of it is one memory. */
+    fill_with(second, LARGE, 2);
+    for (int i = 0; i < 3; i++)
+        assert_filled(blocks[i], 2 * MIB, 1);
+    assert_filled(second, LARGE, 2);
+    drop(&f, second);
+    drop_all(&f, 3, blocks);
+    assert_ok(pleat_empty_cache(f.runtime));
+    assert_int_equal(stats_of(&f).physical_bytes, PIECES * 2 * MIB);
+    end(&f);
+}
+
+/* What is exchanged again and again is worth a view of its own. */
+static void remapped_view_stays_when_it_has_been_paid_twice(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va blocks[12];
+    uint32_t times = 0;
+    begin(&f, "learn:off");
+    drop(&f, take(&f, LARGE));
+    for (; heap_of(&f)->view_count == 1 && times < 40; times++) {
+        take_shown(&f, 12, blocks);
+        drop(&f, take(&f, LARGE));
+        drop_all(&f, 12, blocks);
+    }
+    /* 75 maps, 12 at a time */
+    assert_int_equal(times, 8);
+    assert_int_equal(heap_of(&f)->view_count, 2);
+    end(&f);
+}
+
+/* Half of a view is no less work to exchange than a new one, which stays beside it. */
+static void remapped_view_is_none_that_is_mostly_in_use(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va blocks[40];
+    begin(&f, "learn:off");
+    drop(&f, take(&f, LARGE));
+    take_shown(&f, 40, blocks);
+    drop(&f, take(&f, LARGE));
+    assert_int_equal(stats_of(&f).stitched, 2);
+    assert_int_equal(heap_of(&f)->view_count, 2);
+    end(&f);
+}
+
+/* The GPU may still be at work in what would be exchanged. */
+static void remapped_view_is_none_that_the_gpu_is_still_in(void **state)
+{
+    (void)state;
+    for (int lags = 0; lags < 2; lags++) {
+        fixture f;
+        pleat_va block;
+        begin(&f, "learn:off");
+        pleat_va first = take(&f, LARGE);
+        if (lags)
+            assert_ok(pleat__host_stream_hold(&f.host, 0));
+        drop(&f, first);
+        take_shown(&f, 1, &block);
+        pleat_va second = take(&f, LARGE);
+        assert_int_equal(second != first, lags);
+        assert_int_equal(heap_of(&f)->view_count, 1 + lags);
+        assert_ok(pleat__host_stream_release(&f.host, 0));
+        end(&f);
+    }
+}
+
+/* Where a verb fails a new view is made, and nothing of the old one is left behind. */
+static void remapped_view_is_replaced_when_a_verb_fails(void **state)
+{
+    (void)state;
+    static const pleat__fault_verb verbs[] = {PLEAT__FAULT_unmap,        PLEAT__FAULT_unmap,
+                                              PLEAT__FAULT_map,          PLEAT__FAULT_set_access,
+                                              PLEAT__FAULT_set_access,   PLEAT__FAULT_event_create,
+                                              PLEAT__FAULT_event_record, PLEAT__FAULT_event_query};
+    for (uint32_t v = 0; v < sizeof verbs / sizeof verbs[0]; v++) {
+        bool carried_out = v != 0 && verbs[v] == verbs[v - 1];
+        for (uint64_t nth = 1; nth <= 4; nth++) {
+            fixture f;
+            pleat_va blocks[3];
+            begin(&f, "learn:off");
+            pleat_va first = take(&f, LARGE), second;
+            bool of_view = verbs[v] <= PLEAT__FAULT_unmap;
+            const pleat__fault_plan plan = {
+                .verb = verbs[v], .nth = nth, .carried_out = carried_out};
+            if (!of_view)
+                pleat__fault_arm(&f.vmm, plan);
+            drop(&f, first);
+            take_shown(&f, 3, blocks);
+            for (int i = 0; i < 3; i++)
+                fill_with(blocks[i], 2 * MIB, 1);
+            if (of_view)
+                pleat__fault_arm(&f.vmm, plan);
+            pleat_result result = pleat_alloc(f.runtime, LARGE, 0, &second);
+            pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+            if (result != PLEAT_OK)
+                assert_ok(pleat_alloc(f.runtime, LARGE, 0, &second));
+            fill_with(second, LARGE, 2);
+            for (int i = 0; i < 3; i++)
+                assert_filled(blocks[i], 2 * MIB, 1);
+            assert_filled(second, LARGE, 2);
+            drop(&f, second);
+            drop_all(&f, 3, blocks);
+            end(&f);
+        }
+    }
+}
+
 static void *release_later(void *context)
 {
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -335,6 +522,11 @@ int main(void)
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(views_are_kept_by_their_maps),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
+        cmocka_unit_test(remapped_view_exchanges_only_what_is_in_use),
+        cmocka_unit_test(remapped_view_stays_when_it_has_been_paid_twice),
+        cmocka_unit_test(remapped_view_is_none_that_is_mostly_in_use),
+        cmocka_unit_test(remapped_view_is_none_that_the_gpu_is_still_in),
+        cmocka_unit_test(remapped_view_is_replaced_when_a_verb_fails),
     };
     return cmocka_run_group_tests_name("views", tests, NULL, NULL);
 }

@@ -1,0 +1,321 @@
+/*
+ * remap.c: an idle view that would hold a request but for a few handles shows free ones in their
+ * place.
+ *
+ * WHY    A job whose largest tensor changes its size asks for nearly all that is free each time,
+ *        and each time some small tensor lies where none lay before: no view has it all, and a new
+ *        one takes a map for each of its handles. Of 440 handles of such a view 10 are in use
+ *        (D483 in docs/decisions.md).
+ * WHICH  The stretch of an idle view of which the fewest handles are in use. It may begin with the
+ *        free end of a handle and end with the free beginning of one, as a new view does
+ *        (stitch.c).
+ * COST   As rent and price: once as many handles of a view have been exchanged as it has maps, it
+ *        stays as it is, and a new one is made beside it. So a job that goes through the same few
+ *        arrangements again and again has a view for each in the end, and one that never does pays
+ *        at most twice what exchanges alone take.
+ * GPU    What lay in the view was freed in its stream's order. The GPU is to be past the point at
+ *        which the view became idle, mostly in the iteration before; where it is not, a new view is
+ *        made: to wait for the GPU takes longer.
+ * PLACES The pages go to another record, and the old one is dead: a place that is remembered in it
+ *        cannot be taken any more.
+ */
+#include <runtime/memory/heap_internal.h>
+#include <runtime/memory/views.h>
+
+#include <internal/check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An exchange is two maps' worth of verbs: one goes, one comes (D483 in docs/decisions.md). */
+#define PRICE 2u
+
+/* Where the request would lie, and what is to be exchanged for it. */
+typedef struct stretch {
+    pleat__view *view;
+    uint32_t begin;       /* granules of the view before it */
+    uint32_t from, until; /* pages of the view among which handles are exchanged */
+    uint32_t handles;     /* of them in use */
+} stretch;
+
+typedef struct search {
+    pleat__heap *heap;
+    uint32_t granules;
+    uint8_t zone;
+    uint32_t *busy; /* handles in use that begin before a page of the view looked into */
+    stretch best;
+} search;
+
+static bool is_free(const search *s, uint32_t chunk)
+{
+    return s->heap->zone_of[chunk] == s->zone && s->heap->pool->occupancy.used[chunk] == 0;
+}
+
+/* By its first chunk. */
+static bool is_busy(const search *s, uint32_t first)
+{
+    uint32_t end = first + pleat__handle_chunks(s->heap->pool, first), chunk = first;
+    while (chunk < end && is_free(s, chunk))
+        chunk++;
+    return chunk < end;
+}
+
+/* Free granules at a handle's end. */
+static uint32_t tail_of(const search *s, uint32_t first)
+{
+    const pleat__occupancy *occupancy = &s->heap->pool->occupancy;
+    uint32_t tail = 0, chunk = first + pleat__handle_chunks(s->heap->pool, first);
+    while (chunk > first && is_free(s, chunk - 1)) {
+        tail += occupancy->full;
+        chunk--;
+    }
+    if (chunk == first || s->heap->zone_of[chunk - 1] != s->zone)
+        return tail;
+    pleat__run run = {(chunk - 1) << occupancy->shift, occupancy->full};
+    return tail + pleat__occupancy_free_tail(occupancy, run);
+}
+
+/* Whether a handle's first granules are free. */
+static bool begins_free(const search *s, uint32_t first, uint32_t granules)
+{
+    const pleat__occupancy *occupancy = &s->heap->pool->occupancy;
+    for (; granules >= occupancy->full; granules -= occupancy->full)
+        if (!is_free(s, first++))
+            return false;
+    return granules == 0 || (s->heap->zone_of[first] == s->zone &&
+                             pleat__occupancy_head(occupancy, first) >= granules);
+}
+
+static void count_busy(const search *s, const pleat__view *view)
+{
+    uint32_t busy = 0;
+    for (uint32_t i = 0, pages; i < view->pages; i += pages) {
+        pages = pleat__handle_chunks(s->heap->pool, view->chunks[i]);
+        s->busy[i] = busy;
+        busy += is_busy(s, view->chunks[i]);
+        for (uint32_t k = 1; k < pages; k++)
+            s->busy[i + k] = busy;
+    }
+    s->busy[view->pages] = busy;
+}
+
+/* The stretch from granule `begin` on, where handles from page `from` on may be exchanged. */
+static void look_at(search *s, pleat__view *view, uint32_t begin, uint32_t from)
+{
+    const pleat__occupancy *occupancy = &s->heap->pool->occupancy;
+    uint64_t end = (uint64_t)begin + s->granules;
+    if (end > (uint64_t)view->pages << occupancy->shift)
+        return;
+    uint32_t last = (uint32_t)((end - 1) >> occupancy->shift), chunk = view->chunks[last];
+    uint32_t first = s->heap->pool->first[chunk], at = last - (chunk - first);
+    if (at < from)
+        return;
+    uint32_t part = (uint32_t)end - (at << occupancy->shift);
+    bool exchanged = is_busy(s, first) && !begins_free(s, first, part);
+    uint32_t handles = s->busy[at] - s->busy[from] + exchanged;
+    uint32_t until = at + (exchanged ? pleat__handle_chunks(s->heap->pool, first) : 0);
+    if (s->best.view == NULL || handles < s->best.handles)
+        s->best = (stretch){view, begin, from, until, handles};
+}
+
+static void look_into(search *s, pleat__view *view)
+{
+    uint32_t shift = s->heap->pool->occupancy.shift;
+    count_busy(s, view);
+    for (uint32_t i = 0; i < view->pages;) {
+        uint32_t pages = pleat__handle_chunks(s->heap->pool, view->chunks[i]);
+        look_at(s, view, i << shift, i);
+        uint32_t tail = is_busy(s, view->chunks[i]) ? tail_of(s, view->chunks[i]) : 0;
+        i += pages;
+        if (tail != 0)
+            look_at(s, view, (i << shift) - tail, i);
+    }
+}
+
+/* Whether so many exchanged handles cost less than the maps of a new view over as many pages. */
+static bool pays(const search *s, uint32_t handles)
+{
+    const pleat__view *view = s->best.view;
+    uint64_t pages = pleat__ceil_div(s->granules, s->heap->pool->occupancy.full);
+    return (uint64_t)handles * PRICE * view->pages <= view->maps * pages;
+}
+
+static bool may_change(const pleat__view *view)
+{
+    return view->live == 0 && view->fenced && view->exchanged <= view->maps;
+}
+
+/* A view with less to exchange than the best so far, if the GPU has left it. */
+static void consider(search *s, pleat__view *view)
+{
+    const pleat_vmm *vmm = &s->heap->vmm;
+    stretch before = s->best;
+    look_into(s, view);
+    if (s->best.view != before.view && vmm->ops->event_query(vmm->self, view->idle) != PLEAT_OK)
+        s->best = before;
+}
+
+/* false: none, or a new view costs less. */
+static bool find(search *s)
+{
+    pleat__heap *heap = s->heap;
+    uint32_t pages = (uint32_t)pleat__ceil_div(s->granules, heap->pool->occupancy.full);
+    if (heap->view_count == 0 || heap->views[heap->view_count - 1]->pages < pages)
+        return false;
+    s->busy = pleat__arena_alloc(heap->arena, (heap->views[heap->view_count - 1]->pages + 1ull) *
+                                                  sizeof *s->busy);
+    for (uint32_t v = 0; v < heap->view_count && s->busy != NULL; v++) {
+        pleat__view *view = heap->views[v];
+        if (view->pages >= pages && may_change(view) && view->stream == s->zone / 2)
+            consider(s, view);
+    }
+    pleat__arena_free(heap->arena, s->busy);
+    return s->best.view != NULL && pays(s, s->best.handles);
+}
+
+/* ---- what comes ---- */
+
+/* A free handle that the view does not show. */
+typedef struct loose {
+    uint32_t first, pages;
+    uint32_t order; /* in which it was found */
+} loose;
+
+typedef struct exchange {
+    pleat__heap *heap;
+    uint8_t *shown; /* by chunk: the view shows it */
+    loose *loose;   /* free handles that it does not show */
+    uint32_t loose_count;
+    uint32_t *chunks; /* the view's, as they shall be */
+    pleat__page_run *parts;
+    uint32_t part_count;
+    uint32_t handles; /* that come */
+} exchange;
+
+static bool add_loose(void *context, uint32_t first)
+{
+    exchange *x = context;
+    if (x->shown[first])
+        return true;
+    uint32_t pages = pleat__handle_chunks(x->heap->pool, first);
+    x->loose[x->loose_count] = (loose){first, pages, x->loose_count};
+    x->loose_count++;
+    return true;
+}
+
+/* The largest first; those that were found first among them. */
+static int compare_loose(const void *left, const void *right)
+{
+    const loose *a = left, *b = right;
+    if (a->pages != b->pages)
+        return a->pages > b->pages ? -1 : 1;
+    return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* Pages [begin, end) get free handles, of which all together have as many. */
+static bool fill(exchange *x, uint32_t begin, uint32_t end)
+{
+    uint32_t kept = 0, at = begin;
+    for (uint32_t i = 0; i < x->loose_count; i++) {
+        uint32_t first = x->loose[i].first, pages = x->loose[i].pages;
+        if (pages > end - at) {
+            x->loose[kept++] = x->loose[i];
+            continue;
+        }
+        x->handles++;
+        for (uint32_t k = 0; k < pages; k++)
+            x->chunks[at++] = first + k;
+    }
+    x->loose_count = kept;
+    x->parts[x->part_count++] = (pleat__page_run){begin, end - begin};
+    return at == end;
+}
+
+/* Handles in use that are neighbours are exchanged together. */
+static bool fill_all(const search *s, exchange *x)
+{
+    const stretch *best = &s->best;
+    uint32_t begin = best->from, pages;
+    for (uint32_t i = best->from; i < best->until; i += pages) {
+        pages = pleat__handle_chunks(x->heap->pool, best->view->chunks[i]);
+        if (is_busy(s, best->view->chunks[i]))
+            continue;
+        if (begin < i && !fill(x, begin, i))
+            return false;
+        begin = i + pages;
+    }
+    return begin >= best->until || fill(x, begin, best->until);
+}
+
+/* false: free handles do not come out even, or are too many, or there is no host memory. */
+static bool exchange_plan(exchange *x, const search *s)
+{
+    const pleat__chunk_pool *pool = x->heap->pool;
+    const pleat__view *view = s->best.view;
+    x->shown = pleat__arena_calloc(pool->arena, pool->count, 1);
+    x->loose = pleat__arena_alloc(pool->arena, pool->count * sizeof *x->loose);
+    x->parts = pleat__arena_alloc(pool->arena, (s->best.handles + 1ull) * sizeof *x->parts);
+    if (x->shown == NULL || x->loose == NULL || x->parts == NULL)
+        return false;
+    for (uint32_t i = 0; i < view->pages; i++)
+        x->shown[view->chunks[i]] = 1;
+    pleat__heap_each_whole(x->heap, s->zone, add_loose, x);
+    qsort(x->loose, x->loose_count, sizeof *x->loose, compare_loose);
+    memcpy(x->chunks, view->chunks, view->pages * sizeof *x->chunks);
+    return fill_all(s, x) && pays(s, x->handles);
+}
+
+static void exchange_free(const exchange *x)
+{
+    pleat__arena_free(x->heap->arena, x->shown);
+    pleat__arena_free(x->heap->arena, x->loose);
+    pleat__arena_free(x->heap->arena, x->parts);
+}
+
+/* ---- the exchange ---- */
+
+/* The view's pages go to a record of their own, in which the request lies. */
+static pleat_result take(search *s, exchange *x, pleat__view *made, pleat__place *place)
+{
+    pleat__heap *heap = s->heap;
+    uint32_t full = heap->pool->occupancy.full;
+    made->page = s->best.view->page;
+    made->exchanged = s->best.view->exchanged + x->handles;
+    made->maps = pleat__view_handles(heap, made);
+    if (!pleat__view_slice(heap, made, s->best.begin / full, s->best.begin % full, s->granules,
+                           place))
+        return PLEAT_E_NOT_FOUND;
+    PLEAT_CHECK(pleat__heap_occupy(heap, place));
+    /* The lock is left meanwhile; what the old record leaves is room for this one in the list. */
+    pleat__view_hand_over(heap, s->best.view, made);
+    heap->views_coming++;
+    pleat__page_run pages = {made->page, made->pages};
+    pleat_result result =
+        pleat__chunk_pool_remap(heap->pool, pages, made->chunks, x->parts, x->part_count);
+    heap->views_coming--;
+    if (result == PLEAT_OK) {
+        pleat__views_add(heap, made);
+        return PLEAT_OK;
+    }
+    pleat__heap_give(heap, place);
+    return PLEAT_E_NOT_FOUND; /* a new view may do; if it does not, it says why */
+}
+
+pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                pleat__place *place)
+{
+    search s = {.heap = heap, .granules = granules, .zone = zone};
+    exchange x = {.heap = heap};
+    if (!find(&s))
+        return PLEAT_E_NOT_FOUND;
+    pleat__view *made = pleat__view_new(heap, s.best.view->pages, zone / 2);
+    if (made == NULL)
+        return PLEAT_E_NOT_FOUND;
+    x.chunks = made->chunks;
+    uint64_t begun = pleat__heap_now(heap);
+    pleat_result result = exchange_plan(&x, &s) ? take(&s, &x, made, place) : PLEAT_E_NOT_FOUND;
+    if (result != PLEAT_OK)
+        pleat__view_free(heap, made);
+    exchange_free(&x);
+    heap->view_ns += pleat__heap_now(heap) - begun;
+    return result;
+}
