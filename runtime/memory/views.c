@@ -178,10 +178,11 @@ void pleat__view_use(pleat__heap *heap, const pleat__place *place)
     held->runs.view->used = heap->asked;
 }
 
-/* Behind this point the stream uses nothing of it: it may show something else. */
+/* Behind this point the stream uses nothing of it: it may show something else. Streams that share
+ * an index would be made to wait for each other, every time. */
 static void note_idle(pleat__heap *heap, pleat__view *view)
 {
-    if (view->maps < LEAST_REMAPPED)
+    if (view->maps < LEAST_REMAPPED || view->stream == PLEAT__OVERFLOW)
         return;
     if (view->idle == 0 &&
         heap->vmm.ops->event_create(heap->vmm.self, heap->device, &view->idle) != PLEAT_OK)
