@@ -16,8 +16,7 @@
  * GPU    What lay in the view was freed in its stream's order. The GPU is to be past the point at
  *        which the view became idle, mostly in the iteration before; where it is not, a new view is
  *        made: to wait for the GPU takes longer.
- * PLACES The pages go to another record, and the old one is dead: a place that is remembered in it
- *        cannot be taken any more.
+ * PLACES A view in which a place is remembered stays as it is: what is followed finds it there.
  */
 #include <runtime/memory/heap_internal.h>
 #include <runtime/memory/views.h>
@@ -141,7 +140,7 @@ static bool pays(const search *s, uint32_t handles)
 
 static bool may_change(const pleat__view *view)
 {
-    return view->live == 0 && view->fenced && view->exchanged <= view->maps;
+    return view->slices == 0 && view->fenced && view->exchanged <= view->maps;
 }
 
 /* A view with less to exchange than the best so far, if the GPU has left it. */
@@ -273,7 +272,7 @@ static void exchange_free(const exchange *x)
 
 /* ---- the exchange ---- */
 
-/* The view's pages go to a record of their own, in which the request lies. */
+/* The view's pages go to another record, in which the request lies. */
 static pleat_result take(search *s, exchange *x, pleat__view *made, pleat__place *place)
 {
     pleat__heap *heap = s->heap;

@@ -378,9 +378,7 @@ void pleat__view_hand_over(pleat__heap *heap, pleat__view *from, pleat__view *to
             heap->views[i] = NULL;
     close_gaps(heap);
     heap->view_maps -= from->maps;
-    from->dead = true;
-    if (from->slices == 0)
-        pleat__view_free(heap, from);
+    pleat__view_free(heap, from);
 }
 
 /* What a stream that captures may use stays, and others' views go. */

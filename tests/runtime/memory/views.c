@@ -413,6 +413,23 @@ static void remapped_view_is_none_that_is_mostly_in_use(void **state)
     end(&f);
 }
 
+/* What is followed would find its place gone. */
+static void remapped_view_is_none_in_which_a_place_is_remembered(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va block;
+    begin(&f, "learn:off");
+    drop(&f, take(&f, LARGE));
+    take_shown(&f, 1, &block);
+    pleat__view *view = heap_of(&f)->views[0];
+    view->slices++;
+    drop(&f, take(&f, LARGE));
+    view->slices--;
+    assert_int_equal(heap_of(&f)->view_count, 2);
+    end(&f);
+}
+
 /* The GPU may still be at work in what would be exchanged. */
 static void remapped_view_is_none_that_the_gpu_is_still_in(void **state)
 {
@@ -528,6 +545,7 @@ int main(void)
         cmocka_unit_test(remapped_view_exchanges_only_what_is_in_use),
         cmocka_unit_test(remapped_view_stays_when_it_has_been_paid_twice),
         cmocka_unit_test(remapped_view_is_none_that_is_mostly_in_use),
+        cmocka_unit_test(remapped_view_is_none_in_which_a_place_is_remembered),
         cmocka_unit_test(remapped_view_is_none_that_the_gpu_is_still_in),
         cmocka_unit_test(remapped_view_is_replaced_when_a_verb_fails),
     };
