@@ -539,15 +539,23 @@ bool pleat__chunk_pool_split(pleat__chunk_pool *pool, uint32_t at)
     return true;
 }
 
+/* The handles of a view's chunks into `run`; how many. */
+static uint32_t list_handles(const pleat__chunk_pool *pool, const uint32_t *chunks, uint64_t count,
+                             pleat__chunk **run)
+{
+    uint32_t handles = 0;
+    for (uint64_t i = 0; i < count; i += run[handles++]->pages)
+        run[handles] = pool->chunks[chunks[i]];
+    return handles;
+}
+
 pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chunks, uint32_t count,
                                     uint64_t *page)
 {
     pleat__chunk **run = pleat__arena_alloc(pool->arena, count * sizeof *run);
     if (run == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view of %u chunks", count);
-    uint32_t handles = 0;
-    for (uint32_t i = 0; i < count; i += run[handles++]->pages)
-        run[handles] = pool->chunks[chunks[i]];
+    uint32_t handles = list_handles(pool, chunks, count, run);
     pleat_result result = pleat__space_take(pool->space, count, page);
     if (result == PLEAT_OK) {
         pleat__gate_leave(pool->gate);
@@ -560,16 +568,6 @@ pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chu
     }
     pleat__arena_free(pool->arena, run);
     return result;
-}
-
-/* The handles of neighbouring chunks into `run`; how many. */
-static uint32_t list_handles(const pleat__chunk_pool *pool, const uint32_t *chunks, uint64_t count,
-                             pleat__chunk **run)
-{
-    uint32_t handles = 0;
-    for (uint64_t i = 0; i < count; i += run[handles++]->pages)
-        run[handles] = pool->chunks[chunks[i]];
-    return handles;
 }
 
 /* Of a view whose part behind `part` or in front of it is whole. */

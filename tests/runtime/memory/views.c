@@ -344,6 +344,17 @@ static void assert_filled(pleat_va address, uint64_t bytes, uint8_t value)
         assert_int_equal(at[i], value);
 }
 
+/* It lies beside three blocks that hold 1, and all of it is one memory. */
+static void assert_beside_and_drop(fixture *f, pleat_va large, const pleat_va *blocks)
+{
+    fill_with(large, LARGE, 2);
+    for (int i = 0; i < 3; i++)
+        assert_filled(blocks[i], 2 * MIB, 1);
+    assert_filled(large, LARGE, 2);
+    drop(f, large);
+    drop_all(f, 3, blocks);
+}
+
 /* Each new view was as many maps as it shows handles, 75 here, where three were in use. */
 static void remapped_view_exchanges_only_what_is_in_use(void **state)
 {
@@ -366,13 +377,7 @@ static void remapped_view_exchanges_only_what_is_in_use(void **state)
     assert_int_equal(after.views_reused, before.views_reused);
     assert_int_equal(after.physical_bytes, before.physical_bytes);
     assert_in_range(after.driver_calls - before.driver_calls, 3, 9);
-    /* It lies beside them, and all of it is one memory. */
-    fill_with(second, LARGE, 2);
-    for (int i = 0; i < 3; i++)
-        assert_filled(blocks[i], 2 * MIB, 1);
-    assert_filled(second, LARGE, 2);
-    drop(&f, second);
-    drop_all(&f, 3, blocks);
+    assert_beside_and_drop(&f, second, blocks);
     assert_ok(pleat_empty_cache(f.runtime));
     assert_int_equal(stats_of(&f).physical_bytes, PIECES * 2 * MIB);
     end(&f);
@@ -481,12 +486,7 @@ static void remapped_view_is_replaced_when_a_verb_fails(void **state)
             pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
             if (result != PLEAT_OK)
                 assert_ok(pleat_alloc(f.runtime, LARGE, 0, &second));
-            fill_with(second, LARGE, 2);
-            for (int i = 0; i < 3; i++)
-                assert_filled(blocks[i], 2 * MIB, 1);
-            assert_filled(second, LARGE, 2);
-            drop(&f, second);
-            drop_all(&f, 3, blocks);
+            assert_beside_and_drop(&f, second, blocks);
             end(&f);
         }
     }
