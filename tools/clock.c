@@ -3,14 +3,7 @@
  */
 #include <tools/clock.h>
 
-#include <stdlib.h>
 #include <time.h>
-
-static int compare(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
 
 uint64_t clock_now(void)
 {
@@ -19,11 +12,50 @@ uint64_t clock_now(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static void swap(uint64_t *a, uint64_t *b)
+{
+    uint64_t was = *a;
+    *a = *b;
+    *b = was;
+}
+
+/* The middle one of three samples, so that samples in order are split in halves. */
+static uint64_t pivot_of(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t least = a < b ? a : b, most = a < b ? b : a;
+    return c < least ? least : c > most ? most : c;
+}
+
+/* Hoare's selection: what lies between `first` and `last` is parted until sample `at` is where a sort
+ * would put it, in time linear in the samples, of which a replay has two for each request. */
+static uint64_t select_nth(uint64_t *samples, ptrdiff_t count, ptrdiff_t at)
+{
+    ptrdiff_t first = 0, last = count - 1;
+    while (first < last) {
+        uint64_t pivot = pivot_of(samples[first], samples[first + (last - first) / 2], samples[last]);
+        ptrdiff_t low = first, high = last;
+        while (low <= high) {
+            while (samples[low] < pivot)
+                low++;
+            while (samples[high] > pivot)
+                high--;
+            if (low <= high)
+                swap(&samples[low++], &samples[high--]);
+        }
+        if (at <= high)
+            last = high;
+        else if (at >= low)
+            first = low;
+        else
+            break;
+    }
+    return samples[at];
+}
+
 uint64_t clock_quantile(uint64_t *samples, size_t count, double share)
 {
     if (count == 0)
         return 0;
-    qsort(samples, count, sizeof *samples, compare);
     size_t at = (size_t)(share * (double)count);
-    return samples[at < count ? at : count - 1];
+    return select_nth(samples, (ptrdiff_t)count, (ptrdiff_t)(at < count ? at : count - 1));
 }

@@ -9,7 +9,7 @@
 
 /* Nanoseconds of a monotonic clock. */
 uint64_t clock_now(void);
-/* The value below which `share` (0 to 1) of the samples lie; sorts them. 0 for none. */
+/* The value below which `share` (0 to 1) of the samples lie; changes their order. 0 for none. */
 uint64_t clock_quantile(uint64_t *samples, size_t count, double share);
 
 #endif
