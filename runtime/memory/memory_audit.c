@@ -68,7 +68,8 @@ static bool audit_view(const pleat__chunk_pool *pool, const pleat__view *view)
     return true;
 }
 
-bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t live)
+bool pleat__views_audit(const pleat__heap *heap, bool followed, uint64_t layout_pages,
+                        uint64_t live)
 {
     uint64_t pages = layout_pages, maps = 0, slices = 0;
     for (uint32_t i = 0; i < heap->view_count; i++) {
@@ -83,6 +84,8 @@ bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t
     }
     if (slices != live)
         return disagree("slices in use", 0, slices, live);
+    if (heap->followed != followed)
+        return disagree("a schedule is followed", 0, heap->followed, followed);
     if (maps != heap->view_maps)
         return disagree("maps of views", 0, heap->view_maps, maps);
     return pages == heap->pool->view_pages ||

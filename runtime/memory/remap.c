@@ -16,7 +16,9 @@
  * GPU    What lay in the view was freed in its stream's order. The GPU is to be past the point at
  *        which the view became idle, mostly in the iteration before; where it is not, a new view is
  *        made: to wait for the GPU takes longer.
- * PLACES A view in which a place is remembered stays as it is: what is followed finds it there.
+ * PLACES While a schedule is followed, a view in which a place is remembered stays as it is: the
+ *        schedule finds it there. Else its pages go to another record, and the place is lost to
+ *        what has been recorded so far (D485).
  */
 #include <runtime/memory/heap_internal.h>
 #include <runtime/memory/views.h>
@@ -138,9 +140,10 @@ static bool pays(const search *s, uint32_t handles)
     return (uint64_t)handles * PRICE * view->pages <= view->maps * pages;
 }
 
-static bool may_change(const pleat__view *view)
+static bool may_change(const pleat__heap *heap, const pleat__view *view)
 {
-    return view->slices == 0 && view->fenced && view->exchanged <= view->maps;
+    bool wanted = heap->followed && view->slices != 0;
+    return !wanted && view->live == 0 && view->fenced && view->exchanged <= view->maps;
 }
 
 /* A view with less to exchange than the best so far, if the GPU has left it. */
@@ -164,7 +167,7 @@ static bool find(search *s)
                                                   sizeof *s->busy);
     for (uint32_t v = 0; v < heap->view_count && s->busy != NULL; v++) {
         pleat__view *view = heap->views[v];
-        if (view->pages >= pages && may_change(view) && view->stream == s->zone / 2)
+        if (view->pages >= pages && may_change(heap, view) && view->stream == s->zone / 2)
             consider(s, view);
     }
     pleat__arena_free(heap->arena, s->busy);

@@ -378,7 +378,9 @@ void pleat__view_hand_over(pleat__heap *heap, pleat__view *from, pleat__view *to
             heap->views[i] = NULL;
     close_gaps(heap);
     heap->view_maps -= from->maps;
-    pleat__view_free(heap, from);
+    from->dead = true;
+    if (from->slices == 0)
+        pleat__view_free(heap, from);
 }
 
 /* What a stream that captures may use stays, and others' views go. */

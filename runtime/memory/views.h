@@ -66,9 +66,10 @@ void pleat__view_hand_over(pleat__heap *heap, pleat__view *from, pleat__view *to
 void pleat__views_drop_resting(pleat__heap *heap);
 
 /* memory_audit.c: the views that are kept, with `live` slices in use, and the alias pages of
- * layouts, are all that is mapped (R6, R7, R8 in docs/invariants.md). pre: no view is on its way.
- */
-bool pleat__views_audit(const pleat__heap *heap, uint64_t layout_pages, uint64_t live);
+ * layouts, are all that is mapped, and the heap knows whether there is a schedule (R6, R7, R8, R12
+ * in docs/invariants.md). pre: no view is on its way. */
+bool pleat__views_audit(const pleat__heap *heap, bool followed, uint64_t layout_pages,
+                        uint64_t live);
 
 /* Metadata only: the space unmaps. */
 void pleat__views_release(pleat__heap *heap);

@@ -174,6 +174,6 @@ bool pleat__pleat_audit(policy *self)
         return true;
     count_live(self, &granules, &in_views);
     return pleat__used_audit(&self->pool, granules) &&
-           pleat__views_audit(&self->heap, pleat__layouts_view_pages(&self->learner.layouts),
-                              in_views);
+           pleat__views_audit(&self->heap, self->learner.schedule != NULL,
+                              pleat__layouts_view_pages(&self->learner.layouts), in_views);
 }

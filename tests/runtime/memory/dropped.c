@@ -187,11 +187,12 @@ static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
     pleat__chunk_pool *pool = &f.g.pool;
     pleat__view *view = f.heap.views[1];
     assert_true(pleat__chunks_audit(pool) && pleat__used_audit(pool, 0));
-    assert_true(pleat__views_audit(&f.heap, 0, 0));
+    assert_true(pleat__views_audit(&f.heap, false, 0, 0));
     /* Each is wrong once. */
     assert_false(pleat__used_audit(pool, 1));
-    assert_false(pleat__views_audit(&f.heap, 1, 0));
-    assert_false(pleat__views_audit(&f.heap, 0, 1));
+    assert_false(pleat__views_audit(&f.heap, true, 0, 0));
+    assert_false(pleat__views_audit(&f.heap, false, 1, 0));
+    assert_false(pleat__views_audit(&f.heap, false, 0, 1));
     pool->absent++;
     assert_false(pleat__chunks_audit(pool));
     pool->absent--;
@@ -202,12 +203,12 @@ static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
     assert_false(pleat__chunks_audit(pool));
     pool->first[5]++;
     view->chunks[1] = CHUNKS;
-    assert_false(pleat__views_audit(&f.heap, 0, 0));
+    assert_false(pleat__views_audit(&f.heap, false, 0, 0));
     view->chunks[1] = 1;
     view->live++;
-    assert_false(pleat__views_audit(&f.heap, 0, 1));
+    assert_false(pleat__views_audit(&f.heap, false, 0, 1));
     view->live--;
-    assert_true(pleat__chunks_audit(pool) && pleat__views_audit(&f.heap, 0, 0));
+    assert_true(pleat__chunks_audit(pool) && pleat__views_audit(&f.heap, false, 0, 0));
     end(&f);
 }
 
