@@ -26,13 +26,14 @@ static uint64_t pivot_of(uint64_t a, uint64_t b, uint64_t c)
     return c < least ? least : c > most ? most : c;
 }
 
-/* Hoare's selection: what lies between `first` and `last` is parted until sample `at` is where a sort
- * would put it, in time linear in the samples, of which a replay has two for each request. */
+/* Hoare's selection: what lies between `first` and `last` is parted until sample `at` is where a
+ * sort would put it, in time linear in the samples, of which a replay has two for each request. */
 static uint64_t select_nth(uint64_t *samples, ptrdiff_t count, ptrdiff_t at)
 {
     ptrdiff_t first = 0, last = count - 1;
     while (first < last) {
-        uint64_t pivot = pivot_of(samples[first], samples[first + (last - first) / 2], samples[last]);
+        uint64_t pivot =
+            pivot_of(samples[first], samples[first + (last - first) / 2], samples[last]);
         ptrdiff_t low = first, high = last;
         while (low <= high) {
             while (samples[low] < pivot)

@@ -35,7 +35,8 @@ static void clock_quantile_of_drawn_times(void **state)
     for (int turn = 0; turn < 2000; turn++) {
         uint64_t samples[MOST];
         size_t count = 1 + test_random_below(&drawn, MOST);
-        uint64_t kinds = 1 + test_random_below(&drawn, 300); /* often the same time more than once */
+        uint64_t kinds =
+            1 + test_random_below(&drawn, 300); /* often the same time more than once */
         for (size_t i = 0; i < count; i++)
             samples[i] = test_random_below(&drawn, kinds);
         for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
