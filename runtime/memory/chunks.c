@@ -39,13 +39,15 @@ no_memory:
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", wanted);
 }
 
-/* The most chunks of a handle when there are so many more. */
-static uint32_t block_for(const pleat__chunk_pool *pool, uint32_t chunks)
+/* The most chunks of a handle when there are so many more, `run` of them for one request. */
+static uint32_t block_for(const pleat__chunk_pool *pool, uint32_t chunks, uint32_t run)
 {
     uint64_t exist = pool->count - pool->absent + chunks;
     uint64_t room = pleat__space_room(pool->space) / pool->page_bytes;
+    uint64_t of_all = exist / PLEAT__HANDLE_SHARE, of_run = run / PLEAT__RUN_SHARE;
+    uint64_t most = of_all > of_run ? of_all : of_run;
     uint32_t block = 1;
-    while (block < PLEAT__HANDLE_CHUNKS && 2 * block <= exist / PLEAT__HANDLE_SHARE &&
+    while (block < PLEAT__HANDLE_CHUNKS && 2 * block <= most &&
            2 * block <= room / PLEAT__ROOM_SHARE)
         block *= 2;
     return block;
@@ -78,7 +80,7 @@ static pleat_result promise(pleat__chunk_pool *pool, uint32_t pages)
  * and it starts with 1,350 calls, not 60: some 30 ms on an H200.) */
 static pleat_result plan_handles(pleat__chunk_pool *pool, const pleat_plan *plan)
 {
-    uint32_t most = block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes));
+    uint32_t most = block_for(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes), 0);
     /* A larger size's views may begin and end at any chunk, and views show whole handles. */
     if (plan->recipe != NULL)
         most = 1;
@@ -430,7 +432,7 @@ pleat_result pleat__chunk_pool_promise(pleat__chunk_pool *pool, uint32_t chunks)
 pleat_result pleat__chunk_pool_make(pleat__chunk_pool *pool, uint32_t chunks,
                                     pleat__occupancy_visit visit, void *context)
 {
-    growth g = {.block = block_for(pool, chunks)};
+    growth g = {.block = block_for(pool, chunks, chunks)};
     pleat_result result = growth_new(pool, chunks, &g);
     if (result != PLEAT_OK)
         goto end;

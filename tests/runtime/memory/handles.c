@@ -14,7 +14,7 @@
 
 #define CHUNK   (32u << 10)
 #define MIB     (1ull << 20)
-#define FILLER  3200u /* chunks: handles have 4 */
+#define FILLER  3200u /* chunks: handles made beside them have 4 */
 #define BLOCK   4u
 #define ROUNDS  250
 #define TENSORS 24
@@ -69,6 +69,34 @@ static void handles_are_one_call_for_several_chunks(void **state)
     job_free(&f.j, &t);
     assert_int_equal(f.j.errors, 0);
     end(&f);
+}
+
+/* So many handles for a request of so many chunks, where nothing is yet. */
+static uint64_t handles_for(uint32_t chunks)
+{
+    pleat_host_options host = {
+        .size = sizeof host, .device_bytes = 2ull << 30, .granularity = CHUNK};
+    pleat_runtime_options options = {.size = sizeof options, .conf = "learn:off"};
+    pleat_vmm vmm;
+    pleat_runtime *runtime;
+    pleat_va address;
+    assert_ok(pleat_vmm_host(&host, &vmm));
+    assert_ok(pleat_runtime_create(vmm, &options, &runtime));
+    assert_ok(pleat_alloc(runtime, (uint64_t)chunks * CHUNK, 0, &address));
+    uint64_t handles = pleat_stats_of(runtime).creates;
+    pleat_runtime_destroy(runtime);
+    pleat_vmm_destroy(&vmm);
+    return handles;
+}
+
+/* A job of a few large tensors has handles that suit them from its first request on. */
+static void handles_are_larger_for_a_large_request(void **state)
+{
+    (void)state;
+    assert_int_equal(handles_for(127), 127);
+    assert_int_equal(handles_for(128), 64);
+    assert_int_equal(handles_for(256), 64);
+    assert_int_equal(handles_for(512), 64);
 }
 
 /* A hole between two tensors, which begins and ends within a chunk. */
@@ -337,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handles_are_one_call_for_several_chunks),
+        cmocka_unit_test(handles_are_larger_for_a_large_request),
         cmocka_unit_test(handles_of_neighbours_are_not_kept),
         cmocka_unit_test(handles_become_smaller_near_the_budget),
         cmocka_unit_test(handles_use_the_budget_to_its_end),
