@@ -130,10 +130,12 @@ def run(options, program, **environment):
 
 
 def used_mebibytes():
-    """Of the device, by everybody, as the driver says."""
-    text = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+    """Of the first device that programs see, by everybody, as the driver says."""
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    text = subprocess.run(["nvidia-smi", "--id=" + device, "--query-gpu=memory.used",
+                           "--format=csv,noheader,nounits"],
                           stdout=subprocess.PIPE, text=True, check=True).stdout
-    return int(text.split()[0])
+    return int(text)
 
 
 @unittest.skipUnless(READY, "no torch with CUDA, or no GPU")
