@@ -45,6 +45,7 @@ static uint32_t block_for(const pleat__chunk_pool *pool, uint32_t chunks, uint32
     uint64_t exist = pool->count - pool->absent + chunks;
     uint64_t room = pleat__space_room(pool->space) / pool->page_bytes;
     uint64_t of_all = exist / PLEAT__HANDLE_SHARE, of_run = run / PLEAT__RUN_SHARE;
+    of_run = of_run < room / PLEAT__RUN_ROOM ? of_run : room / PLEAT__RUN_ROOM;
     uint64_t most = of_all > of_run ? of_all : of_run;
     uint32_t block = 1;
     while (block < PLEAT__HANDLE_CHUNKS && 2 * block <= most &&

@@ -322,11 +322,9 @@ static bool place_claim(pleat__heap *heap, const pleat__place *place, uint16_t s
 
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream)
 {
-    if (heap->stream_count > 1 && !place_claim(heap, place, stream))
+    if (pleat__view_is_dead(place) || (heap->stream_count > 1 && !place_claim(heap, place, stream)))
         return false;
-    if (place->several == NULL)
-        return take_one(heap, place->run);
-    return !pleat__view_is_dead(place) && pleat__heap_occupy(heap, place);
+    return place->several == NULL ? take_one(heap, place->run) : pleat__heap_occupy(heap, place);
 }
 
 /* Whether the granules behind a run are at the addresses behind it. */

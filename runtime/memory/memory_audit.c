@@ -1,6 +1,6 @@
 /*
- * memory_audit.c: auditors of chunks and views (docs/invariants.md, R3 to R8). Each prints what
- * disagrees. They only read.
+ * memory_audit.c: auditors of chunks and views (docs/invariants.md, R3 to R8, R12). Each prints
+ * what disagrees. They only read.
  */
 #include <runtime/memory/views.h>
 

@@ -57,7 +57,8 @@ bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, plea
  * new view. pre: the turn, and the sets are up to date; the lock may be left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                                 pleat__place *place);
-/* A view without slices is gone; its pages and its point are another record's. */
+/* An idle view is dead: its pages and its point are another record's, and a slice that is still
+ * remembered in it cannot be taken. */
 void pleat__view_hand_over(pleat__heap *heap, pleat__view *from, pleat__view *to);
 
 /* Views in which no place is remembered, and of which all chunks rest, are given up: they would be

@@ -348,7 +348,8 @@ static bool alloc_in_slot(policy *self, uint32_t item, uint64_t bytes, uint16_t 
         self->served = IN_SLOT;
         return true;
     }
-    if (self->heap.unchecked && !pleat__rest_holds(&self->pool, place)) {
+    if (self->heap.unchecked && !pleat__view_is_dead(place) &&
+        !pleat__rest_holds(&self->pool, place)) {
         place->lane = PLEAT__UNCHECKED;
         return true;
     }

@@ -418,7 +418,6 @@ static void remapped_view_is_none_that_is_mostly_in_use(void **state)
     end(&f);
 }
 
-/* What is followed would find its place gone. */
 /* An iteration in which a request lies in the view; returns where. */
 static pleat_va run_iteration(fixture *f)
 {
@@ -453,6 +452,7 @@ static void remapped_view_is_none_in_which_a_schedule_has_a_place(void **state)
     }
 }
 
+/* The GPU may still be at work in what would be exchanged. */
 static void remapped_view_is_none_that_the_gpu_is_still_in(void **state)
 {
     (void)state;
