@@ -344,6 +344,14 @@ static uint64_t too_many(const pleat__heap *heap, uint64_t keep_pages, uint64_t 
     return pages > maps ? pages : maps;
 }
 
+/* Its record stays as long as a place in it is remembered. */
+static void retire(pleat__heap *heap, pleat__view *view)
+{
+    view->dead = true;
+    if (view->slices == 0)
+        pleat__view_free(heap, view);
+}
+
 /* Hands a view's pages over and leaves its place in the list empty. false: it stays. */
 static bool view_drop(pleat__heap *heap, uint32_t at, pleat__deferred_unmap *deferred)
 {
@@ -354,9 +362,7 @@ static bool view_drop(pleat__heap *heap, uint32_t at, pleat__deferred_unmap *def
     heap->views[at] = NULL;
     count_out(heap, view);
     drop_point(heap, view);
-    view->dead = true;
-    if (view->slices == 0)
-        pleat__view_free(heap, view);
+    retire(heap, view);
     return true;
 }
 
@@ -378,9 +384,7 @@ void pleat__view_hand_over(pleat__heap *heap, pleat__view *from, pleat__view *to
             heap->views[i] = NULL;
     close_gaps(heap);
     heap->view_maps -= from->maps;
-    from->dead = true;
-    if (from->slices == 0)
-        pleat__view_free(heap, from);
+    retire(heap, from);
 }
 
 /* What a stream that captures may use stays, and others' views go. */
