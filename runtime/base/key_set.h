@@ -37,6 +37,12 @@ typedef struct pleat__key_set {
 void pleat__key_set_init(pleat__key_set *set, pleat__arena *arena);
 /* Leaves it empty, without memory. */
 void pleat__key_set_release(pleat__key_set *set);
+/* Leaves it empty, with the memory it has. */
+static inline void pleat__key_set_clear(pleat__key_set *set)
+{
+    set->blocks = 0;
+    set->count = 0;
+}
 
 /* Blocks that so many keys may take. */
 static inline uint64_t pleat__key_blocks_of(uint64_t keys)

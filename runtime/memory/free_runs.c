@@ -20,6 +20,13 @@ void pleat__free_runs_release(pleat__free_runs *runs)
     runs->granules = 0;
 }
 
+void pleat__free_runs_clear(pleat__free_runs *runs)
+{
+    pleat__key_set_clear(&runs->by_place);
+    pleat__key_set_clear(&runs->by_size);
+    runs->granules = 0;
+}
+
 /* ---- keys ---- */
 
 static inline uint64_t key_of(uint32_t high, uint32_t low)

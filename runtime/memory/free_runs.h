@@ -24,6 +24,8 @@ typedef struct pleat__hole {
 
 void pleat__free_runs_init(pleat__free_runs *runs, pleat__arena *arena);
 void pleat__free_runs_release(pleat__free_runs *runs);
+/* Leaves them empty, with the memory they have. */
+void pleat__free_runs_clear(pleat__free_runs *runs);
 /* Room for so many runs more: what makes a later insertion unable to fail. */
 PLEAT_NODISCARD static inline pleat_result pleat__free_runs_reserve(pleat__free_runs *runs,
                                                                     uint32_t more)

@@ -127,7 +127,7 @@ static pleat_result rebuild(pleat__heap *heap)
 {
     PLEAT_TRY(pleat__zones_reserve(heap));
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
-        pleat__free_runs_release(&heap->zones[z]);
+        pleat__free_runs_clear(&heap->zones[z]);
     heap->note_count = 0;
     PLEAT_TRY(pleat__occupancy_walk_free(&heap->pool->occupancy, 0, heap->pool->count,
                                          heap->pool->breaks, apply_free, heap));

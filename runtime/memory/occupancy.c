@@ -334,17 +334,25 @@ uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk
            (uint32_t)__builtin_ctzll(word_of(masks, pleat__occupancy_row(occupancy, chunk), word));
 }
 
-/* The first granule from `from` on of a chunk in part that is in use, or is not; full when none. */
+/* The first granule from `from` on of a chunk in part that is in use, or is not; full when none.
+ * Only words that may hold one are looked at. */
 static uint32_t next_bit(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t from,
                          bool in_use)
 {
-    while (from < occupancy->full) {
-        uint64_t word =
-            word_of(&occupancy->masks[chunk], pleat__occupancy_row(occupancy, chunk), from / 64);
-        word = (in_use ? word : ~word) & (~UINT64_C(0) << from % 64);
+    const pleat__chunk_words *masks = &occupancy->masks[chunk];
+    const uint64_t *row = pleat__occupancy_row(occupancy, chunk);
+    if (from == occupancy->full)
+        return from;
+    uint64_t words = in_use ? masks->whole | masks->part : ~masks->whole;
+    uint64_t bits = ~UINT64_C(0) << from % 64;
+    for (words &= ~UINT64_C(0) << from / 64; words != 0; words &= words - 1) {
+        uint32_t w = (uint32_t)__builtin_ctzll(words);
+        if (w >= occupancy->words)
+            break;
+        uint64_t word = word_of(masks, row, w);
+        word = (in_use ? word : ~word) & (w == from / 64 ? bits : ~UINT64_C(0));
         if (word != 0)
-            return (from & ~63u) + (uint32_t)__builtin_ctzll(word);
-        from = (from | 63) + 1;
+            return 64 * w + (uint32_t)__builtin_ctzll(word);
     }
     return occupancy->full;
 }
@@ -373,14 +381,9 @@ static pleat_result walk_add(free_walk *walk, uint32_t begin, uint32_t count)
     return PLEAT_OK;
 }
 
-static pleat_result walk_chunk(free_walk *walk, const pleat__occupancy *occupancy, uint32_t chunk)
+static pleat_result walk_part(free_walk *walk, const pleat__occupancy *occupancy, uint32_t chunk)
 {
     uint32_t base = chunk << occupancy->shift;
-    uint32_t used = occupancy->used[chunk];
-    if (used == occupancy->full)
-        return PLEAT_OK;
-    if (used == 0)
-        return walk_add(walk, base, occupancy->full);
     for (uint32_t at = 0; at < occupancy->full;) {
         uint32_t begin = next_bit(occupancy, chunk, at, false);
         at = next_bit(occupancy, chunk, begin, true);
@@ -390,15 +393,42 @@ static pleat_result walk_chunk(free_walk *walk, const pleat__occupancy *occupanc
     return PLEAT_OK;
 }
 
+/* The first of the chunks [next, last) that has another count than so many granules in use, or that
+ * does not follow on the one before it. Four are looked at together: most are like their
+ * neighbours. */
+static uint32_t alike_end(const pleat__occupancy *occupancy, uint32_t next, uint32_t last,
+                          uint16_t used, const uint8_t *breaks)
+{
+    uint64_t all = UINT64_C(0x0001000100010001) * used, theirs;
+    uint32_t broken = 0;
+    for (; next + 4 <= last; next += 4) {
+        memcpy(&theirs, occupancy->used + next, sizeof theirs);
+        if (breaks != NULL)
+            memcpy(&broken, breaks + next, sizeof broken);
+        if (theirs != all || broken != 0)
+            break;
+    }
+    while (next < last && occupancy->used[next] == used && (breaks == NULL || !breaks[next]))
+        next++;
+    return next;
+}
+
 pleat_result pleat__occupancy_walk_free(const pleat__occupancy *occupancy, uint32_t first,
                                         uint32_t last, const uint8_t *breaks,
                                         pleat__occupancy_visit visit, void *context)
 {
     free_walk walk = {.visit = visit, .context = context};
-    for (uint32_t chunk = first; chunk < last; chunk++) {
+    for (uint32_t chunk = first, end; chunk < last; chunk = end) {
+        uint16_t used = occupancy->used[chunk];
+        bool in_part = used != 0 && used != occupancy->full;
+        end = in_part ? chunk + 1 : alike_end(occupancy, chunk + 1, last, used, breaks);
         if (breaks != NULL && breaks[chunk])
             PLEAT_TRY(walk_flush(&walk));
-        PLEAT_TRY(walk_chunk(&walk, occupancy, chunk));
+        if (in_part)
+            PLEAT_TRY(walk_part(&walk, occupancy, chunk));
+        else if (used == 0)
+            PLEAT_TRY(
+                walk_add(&walk, chunk << occupancy->shift, (end - chunk) << occupancy->shift));
     }
     return walk_flush(&walk);
 }

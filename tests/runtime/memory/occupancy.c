@@ -160,6 +160,54 @@ static void occupancy_walk_joins_runs_up_to_breaks(void **state)
     assert_memory_equal(w.runs, expected, sizeof expected);
 }
 
+typedef struct walked_map {
+    uint8_t free[ALL]; /* 2: a run begins there */
+    uint32_t next;     /* runs come in order */
+} walked_map;
+
+static pleat_result draw(void *context, pleat__run run)
+{
+    walked_map *map = context;
+    assert_true(run.count != 0 && run.begin >= map->next);
+    map->next = run.begin + run.count;
+    memset(map->free + run.begin, 1, run.count);
+    map->free[run.begin] = 2;
+    return PLEAT_OK;
+}
+
+/* Where runs are, and where they begin: behind what is in use, and at a break. */
+static void occupancy_walk_agrees_with_a_map_of_bytes(void **state)
+{
+    fixture *f = *state;
+    test_random random = test_random_begin("walk", 0x3a1);
+    for (int round = 0; round < 500; round++) {
+        uint8_t breaks[CHUNKS] = {0};
+        walked_map map = {0};
+        pleat__run taken[12];
+        for (uint32_t i = 0; i < 12; i++) {
+            bool whole = test_random_below(&random, 2) == 0;
+            uint32_t begin = (uint32_t)test_random_below(&random, ALL);
+            begin = whole ? begin / G * G : begin;
+            uint32_t most = (uint32_t)test_random_below(&random, whole ? 8 : 300) + 1;
+            uint32_t count = whole ? most * G : most;
+            taken[i] = (pleat__run){begin, count < ALL - begin ? count : ALL - begin};
+            if (pleat__occupancy_take(&f->occupancy, taken[i]))
+                memset(f->used + taken[i].begin, 1, taken[i].count);
+            else
+                taken[i].count = 0;
+            breaks[test_random_below(&random, CHUNKS)] |= test_random_below(&random, 4) == 0;
+        }
+        assert_ok(pleat__occupancy_walk_free(&f->occupancy, 0, CHUNKS, breaks, draw, &map));
+        for (uint32_t i = 0; i < ALL; i++) {
+            bool begins = i == 0 || f->used[i - 1] || (i % G == 0 && breaks[i / G]);
+            assert_int_equal(map.free[i], f->used[i] ? 0 : begins ? 2 : 1);
+        }
+        for (uint32_t i = 0; i < 12; i++)
+            pleat__occupancy_give(&f->occupancy, taken[i]);
+        memset(f->used, 0, sizeof f->used);
+    }
+}
+
 static void occupancy_grows_and_keeps(void **state)
 {
     fixture *f = *state;
@@ -232,6 +280,12 @@ static void free_runs_best_fit_agrees_with_a_map_of_bytes(void **state)
         sum += free[i];
     assert_int_equal(runs.granules, sum);
     assert_false(pleat__free_runs_carve(&runs, (pleat__run){ALL, 1}));
+    pleat__free_runs_clear(&runs);
+    assert_int_equal(runs.granules, 0);
+    assert_int_equal(pleat__free_runs_best(&runs, 1).count, 0);
+    pleat__free_runs_add(&runs, (pleat__run){0, ALL}, true, true);
+    assert_int_equal(pleat__free_runs_best(&runs, ALL).count, ALL);
+    assert_true(pleat__free_runs_audit(&runs));
     pleat__free_runs_release(&runs);
 }
 
@@ -344,6 +398,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(occupancy_parts_fill_a_chunk_and_leave_it, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_knows_the_free_ends_of_a_chunk, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_walk_joins_runs_up_to_breaks, begin, end),
+        cmocka_unit_test_setup_teardown(occupancy_walk_agrees_with_a_map_of_bytes, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_grows_and_keeps, begin, end),
         cmocka_unit_test_setup_teardown(free_runs_best_fit_agrees_with_a_map_of_bytes, begin, end),
         cmocka_unit_test_setup_teardown(zones_run_ends_at_a_break_or_another_zone, begin, end),
