@@ -19,7 +19,6 @@
  */
 #include <runtime/follow/aligner.h>
 
-#include <internal/error.h>
 #include <string.h>
 
 /* Prices have no unit; only how they compare matters. What half and twice the values do:
@@ -44,6 +43,8 @@
 #define SURE        8u   /* fixed requests in a row as expected that end an alignment */
 #define COMPANY     4u   /* an item with dynamic ones within so many before and behind is soft */
 
+/* What may differ of an item. */
+enum { FIXED, DYNAMIC, SOFT };
 #define KIND_BITS 2u
 
 static uint32_t hash_of(uint64_t bytes)
@@ -58,45 +59,25 @@ static uint16_t scale_of(uint64_t bytes)
     return (uint16_t)(octave * 8 + (least >> (octave - 3) & 7));
 }
 
-pleat_result pleat__aligner_init(pleat__aligner *aligner, pleat__arena *arena, uint32_t begin,
-                                 uint32_t count)
+static pleat__aligner_item asked_as(uint64_t bytes, uint16_t stream, uint8_t gap, uint32_t role)
 {
-    *aligner = (pleat__aligner){.begin = begin, .count = count};
-    uint32_t length = count - begin;
-    aligner->cells = length < PLEAT__ALIGNER_BAND ? length : PLEAT__ALIGNER_BAND;
-    aligner->items = pleat__arena_calloc(arena, count, sizeof *aligner->items);
-    return aligner->items != NULL
-               ? PLEAT_OK
-               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to align %u requests", count);
+    return (pleat__aligner_item){.hash = hash_of(bytes),
+                                 .scale = scale_of(bytes),
+                                 .gap = gap,
+                                 .kind = (uint8_t)(stream << KIND_BITS | role)};
 }
 
-void pleat__aligner_release(pleat__aligner *aligner, pleat__arena *arena)
+static pleat__aligner_item item_of(const pleat__aligner *aligner, uint32_t item)
 {
-    pleat__arena_free(arena, aligner->items);
-    *aligner = (pleat__aligner){0};
+    const pleat__expected *expected = &aligner->items[item];
+    uint32_t role = expected->soft ? SOFT : FIXED;
+    role = expected->kind == PLEAT__ITEM_DYNAMIC ? DYNAMIC : role;
+    return asked_as(expected->bytes, expected->stream, expected->gap, role);
 }
 
-void pleat__aligner_set(pleat__aligner *aligner, uint32_t item, uint64_t bytes, uint16_t stream,
-                        uint8_t gap, bool dynamic)
+static uint32_t role_of(const pleat__aligner_item *item)
 {
-    aligner->items[item] = (pleat__aligner_item){
-        .hash = hash_of(bytes),
-        .scale = scale_of(bytes),
-        .gap = gap,
-        .kind = (uint8_t)(stream << KIND_BITS |
-                          (dynamic ? PLEAT__ALIGNER_DYNAMIC : PLEAT__ALIGNER_FIXED)),
-    };
-}
-
-void pleat__aligner_resize(pleat__aligner *aligner, uint32_t item, uint64_t bytes)
-{
-    aligner->items[item].hash = hash_of(bytes);
-    aligner->items[item].scale = scale_of(bytes);
-}
-
-static uint32_t kind_of(const pleat__aligner_item *item)
-{
-    return item->kind & PLEAT__ALIGNER_KINDS;
+    return item->kind & ((1u << KIND_BITS) - 1);
 }
 
 static uint32_t item_behind(const pleat__aligner *aligner, uint32_t item, uint32_t by)
@@ -112,28 +93,20 @@ static uint32_t item_at(const pleat__aligner *aligner, uint32_t cell)
     return item_behind(aligner, aligner->first, cell);
 }
 
-void pleat__aligner_vary(pleat__aligner *aligner, uint32_t item)
+bool pleat__aligner_init(pleat__aligner *aligner, pleat__expected *items, uint32_t begin,
+                         uint32_t count)
 {
-    uint8_t *kind = &aligner->items[item].kind;
-    *kind = (uint8_t)((*kind & ~PLEAT__ALIGNER_KINDS) | PLEAT__ALIGNER_DYNAMIC);
-}
-
-void pleat__aligner_ready(pleat__aligner *aligner)
-{
-    uint32_t before = UINT32_MAX, behind = 0; /* the dynamic ones next to item i */
-    for (uint32_t i = 0; i < aligner->count; i++) {
-        if (kind_of(&aligner->items[i]) == PLEAT__ALIGNER_DYNAMIC) {
-            before = i;
+    uint32_t length = count - begin, before = UINT32_MAX; /* the last dynamic one */
+    *aligner = (pleat__aligner){.items = items, .begin = begin, .count = count};
+    aligner->cells = length < PLEAT__ALIGNER_BAND ? length : PLEAT__ALIGNER_BAND;
+    for (uint32_t i = 0; i < count; i++) {
+        if (items[i].kind != PLEAT__ITEM_DYNAMIC)
             continue;
-        }
-        if (behind <= i)
-            for (behind = i + 1; behind < aligner->count &&
-                                 kind_of(&aligner->items[behind]) != PLEAT__ALIGNER_DYNAMIC;)
-                behind++;
-        if (before != UINT32_MAX && i - before <= COMPANY && behind - i <= COMPANY &&
-            behind < aligner->count)
-            aligner->items[i].kind += PLEAT__ALIGNER_SOFT;
+        for (uint32_t k = before + 1; before != UINT32_MAX && k < i && k - before <= COMPANY; k++)
+            items[k].soft = i - k <= COMPANY;
+        before = i;
     }
+    return before != UINT32_MAX;
 }
 
 /* ---- starting ---- */
@@ -145,7 +118,7 @@ static void pass_over(pleat__aligner *aligner)
     pleat__aligner_cells *band = &aligner->band;
     uint32_t run = MOST, length = 0, before = band->cost[0];
     for (uint32_t k = 1; k <= aligner->cells; k++) {
-        if (band->kind[k - 1] == PLEAT__ALIGNER_FIXED) {
+        if (band->role[k - 1] == FIXED) {
             run = MOST;
             before += OTHER;
         } else {
@@ -179,12 +152,12 @@ static void fill_items(pleat__aligner *aligner, uint32_t cell)
     pleat__aligner_cells *band = &aligner->band;
     uint32_t at = item_at(aligner, cell);
     for (uint32_t k = cell; k < PLEAT__ALIGNER_CELLS; k++) {
-        const pleat__aligner_item *item = &aligner->items[at];
-        band->hash[k] = item->hash;
-        band->scale[k] = (int16_t)item->scale;
-        band->gap[k] = item->gap;
-        band->stream[k] = item->kind >> KIND_BITS;
-        band->kind[k] = (uint16_t)kind_of(item);
+        pleat__aligner_item item = item_of(aligner, at);
+        band->hash[k] = item.hash;
+        band->scale[k] = (int16_t)item.scale;
+        band->gap[k] = item.gap;
+        band->stream[k] = item.kind >> KIND_BITS;
+        band->role[k] = (uint16_t)role_of(&item);
         at = item_behind(aligner, at, 1);
     }
 }
@@ -252,25 +225,25 @@ static uint32_t price(const pleat__aligner *aligner, const pleat__aligner_item *
     bool rhythm = item->gap == asked->gap || item->gap == PLEAT__GAP_UNKNOWN;
     uint32_t cost = rhythm ? 0 : RHYTHM;
     if (item->hash != asked->hash)
-        cost += kind_of(item) == PLEAT__ALIGNER_FIXED ? OTHER
-                                                      : price_of_size(aligner, item, asked, shift);
+        cost += role_of(item) == FIXED ? OTHER : price_of_size(aligner, item, asked, shift);
     return cost + (item->kind >> KIND_BITS != asked->kind >> KIND_BITS ? STREAM : 0);
 }
 
 /* A dynamic request is that item: how far apart they are goes into the average of about 32. */
 static void note_spread(pleat__aligner *aligner, uint32_t item, const pleat__aligner_item *asked)
 {
-    if (item == PLEAT__ALIGNER_EXTRA || kind_of(&aligner->items[item]) != PLEAT__ALIGNER_DYNAMIC)
+    if (item == PLEAT__ALIGNER_EXTRA || aligner->items[item].kind != PLEAT__ITEM_DYNAMIC)
         return;
-    uint32_t off = magnitude((int32_t)asked->scale - (int32_t)aligner->items[item].scale);
+    uint32_t off = magnitude((int32_t)asked->scale - (int32_t)scale_of(aligner->items[item].bytes));
     aligner->spread = (uint16_t)(aligner->spread - aligner->spread / 32 + off);
 }
 
 /* The shift behind an item that a request was. */
-static int16_t shift_behind(const pleat__aligner_item *item, const pleat__aligner_item *asked,
+static int16_t shift_behind(const pleat__expected *item, const pleat__aligner_item *asked,
                             int16_t shift)
 {
-    return kind_of(item) == PLEAT__ALIGNER_DYNAMIC ? (int16_t)(asked->scale - item->scale) : shift;
+    return item->kind == PLEAT__ITEM_DYNAMIC ? (int16_t)(asked->scale - scale_of(item->bytes))
+                                             : shift;
 }
 
 /* The first `by` cells go, as many unreached ones come behind the last. */
@@ -333,13 +306,13 @@ static void price_coming(const pleat__aligner *aligner, const pleat__aligner_ite
         off = beside < off ? beside : off;
         uint16_t size = off <= octaves ? UNLIKE : FARTHEST;
         size = off <= (int16_t)LIKE ? 0 : size;
-        size = band->kind[k] == PLEAT__ALIGNER_FIXED ? OTHER : size;
+        size = band->role[k] == FIXED ? OTHER : size;
         size = band->hash[k] == hash ? 0 : size;
         uint16_t rhythm = band->gap[k] == gap ? 0 : RHYTHM;
         rhythm = band->gap[k] == PLEAT__GAP_UNKNOWN ? 0 : rhythm;
         uint16_t other = band->stream[k] == stream ? 0 : STREAM;
         ways->come[k + 1] = (uint16_t)(band->cost[k] + size + rhythm + other);
-        ways->shift[k + 1] = band->kind[k] == PLEAT__ALIGNER_DYNAMIC ? larger : band->shift[k];
+        ways->shift[k + 1] = band->role[k] == DYNAMIC ? larger : band->shift[k];
     }
 }
 
@@ -350,8 +323,7 @@ static void price_extra(const pleat__aligner *aligner, track_ways *ways)
     uint16_t beside[PLEAT__ALIGNER_CELLS];
     beside[0] = 1;
     for (uint32_t k = 1; k < PLEAT__ALIGNER_CELLS; k++)
-        beside[k] =
-            band->kind[k] != PLEAT__ALIGNER_FIXED || band->kind[k - 1] != PLEAT__ALIGNER_FIXED;
+        beside[k] = band->role[k] != FIXED || band->role[k - 1] != FIXED;
     for (uint32_t k = 0; k < PLEAT__ALIGNER_CELLS; k++) {
         uint16_t price = band->extra[k] % SEVERAL == 0 ? STRANGER : ANOTHER;
         ways->extra[k] = (uint16_t)(band->cost[k] + (beside[k] ? price : OTHER));
@@ -446,8 +418,7 @@ static uint32_t go_on(pleat__aligner *aligner, const pleat__aligner_item *asked,
     aligner->next = item_behind(aligner, item, 1);
     aligner->shift_next = shift_behind(&aligner->items[item], asked, aligner->shift_next);
     aligner->lost = 0;
-    aligner->sure =
-        paid == 0 && kind_of(&aligner->items[item]) == PLEAT__ALIGNER_FIXED ? aligner->sure + 1 : 0;
+    aligner->sure = paid == 0 && pleat__aligner_is_fixed(aligner, item) ? aligner->sure + 1 : 0;
     aligner->on = aligner->sure < SURE;
     note_spread(aligner, item, asked);
     return item;
@@ -467,11 +438,9 @@ static uint32_t price_of_others(const pleat__aligner *aligner)
 
 uint32_t pleat__aligner_step(pleat__aligner *aligner, uint64_t bytes, uint16_t stream, uint8_t gap)
 {
-    const pleat__aligner_item asked = {.hash = hash_of(bytes),
-                                       .scale = scale_of(bytes),
-                                       .gap = gap,
-                                       .kind = (uint8_t)(stream << KIND_BITS)};
-    uint32_t paid = price(aligner, &aligner->items[aligner->next], &asked, aligner->shift_next);
+    const pleat__aligner_item asked = asked_as(bytes, stream, gap, FIXED);
+    const pleat__aligner_item next = item_of(aligner, aligner->next);
+    uint32_t paid = price(aligner, &next, &asked, aligner->shift_next);
     if (aligner->debt + paid <= aligner->others)
         return go_on(aligner, &asked, paid);
     if (!aligner->made)

@@ -9,28 +9,44 @@
 #ifndef PLEAT_RUNTIME_FOLLOW_ALIGNER_H
 #define PLEAT_RUNTIME_FOLLOW_ALIGNER_H
 
-#include <internal/arena.h>
+#include <runtime/memory/heap.h>
 
 #define PLEAT__ALIGNER_BAND 160u
 
-/* What is compared of an expected request. */
+typedef enum pleat__item_kind {
+    PLEAT__ITEM_SLOT = 0,    /* has a place */
+    PLEAT__ITEM_LOOSE = 1,   /* the same in every iteration, but without a place */
+    PLEAT__ITEM_DYNAMIC = 2, /* any size, or not there at all */
+} pleat__item_kind;
+
+/* A request that is expected. */
+typedef struct pleat__expected {
+    uint64_t bytes; /* as requested */
+    pleat__place place;
+    uint32_t lane; /* dynamic: PLEAT__NO_LANE, or the lane it goes to */
+    uint16_t stream;
+    uint8_t kind;
+    uint8_t gap : 7; /* frees since the request before, or PLEAT__GAP_UNKNOWN */
+    /* Was the same in what was profiled, but stands between dynamic ones: an expert that happened
+     * to get as many tokens twice, or what comes and goes with an expert. */
+    uint8_t soft : 1;
+} pleat__expected;
+
+#define PLEAT__GAP_UNKNOWN 127u /* D487 */
+
+/* So many frees as a gap. */
+static inline uint8_t pleat__gap_of(uint32_t frees)
+{
+    return (uint8_t)(frees < PLEAT__GAP_UNKNOWN - 1 ? frees : PLEAT__GAP_UNKNOWN - 1);
+}
+
+/* What is compared of a request. */
 typedef struct pleat__aligner_item {
     uint32_t hash;  /* of its size */
     uint16_t scale; /* logarithm of its size, in eighths of an octave */
-    uint8_t gap;    /* frees since the request before; PLEAT__GAP_UNKNOWN */
-    uint8_t kind;   /* stream, and what may differ */
+    uint8_t gap;
+    uint8_t kind; /* stream, and what may differ */
 } pleat__aligner_item;
-
-#define PLEAT__GAP_UNKNOWN UINT8_MAX
-
-typedef enum pleat__aligner_kind {
-    PLEAT__ALIGNER_FIXED = 0,   /* comes, and with this size */
-    PLEAT__ALIGNER_DYNAMIC = 1, /* any size, or not at all */
-    /* Was the same in what was profiled, but stands between dynamic ones: an expert that happened
-     * to get as many tokens twice, or what comes and goes with an expert. */
-    PLEAT__ALIGNER_SOFT = 2,
-} pleat__aligner_kind;
-#define PLEAT__ALIGNER_KINDS 3u /* its bits in `kind` */
 
 /* Requests that probably were the items expected wait here until the other positions are needed.
  * More room means more requests to go through then, less room more wrong answers:
@@ -53,11 +69,11 @@ typedef struct pleat__aligner_cells {
     int16_t scale[PLEAT__ALIGNER_CELLS];
     uint16_t gap[PLEAT__ALIGNER_CELLS];
     uint16_t stream[PLEAT__ALIGNER_CELLS];
-    uint16_t kind[PLEAT__ALIGNER_CELLS];
+    uint16_t role[PLEAT__ALIGNER_CELLS]; /* what may differ */
 } pleat__aligner_cells;
 
 typedef struct pleat__aligner {
-    pleat__aligner_item *items;
+    const pleat__expected *items;
     uint32_t begin; /* the iteration: items [begin, count) */
     uint32_t count;
     bool on;
@@ -82,18 +98,10 @@ typedef struct pleat__aligner {
     pleat__aligner_item waiting[PLEAT__ALIGNER_WAITING];
 } pleat__aligner;
 
-/* Room for `count` items, which the caller then sets. */
-PLEAT_NODISCARD pleat_result pleat__aligner_init(pleat__aligner *aligner, pleat__arena *arena,
-                                                 uint32_t begin, uint32_t count);
-void pleat__aligner_release(pleat__aligner *aligner, pleat__arena *arena);
-void pleat__aligner_set(pleat__aligner *aligner, uint32_t item, uint64_t bytes, uint16_t stream,
-                        uint8_t gap, bool dynamic);
-/* An item has another size from now on. */
-void pleat__aligner_resize(pleat__aligner *aligner, uint32_t item, uint64_t bytes);
-/* A soft one came with another size. */
-void pleat__aligner_vary(pleat__aligner *aligner, uint32_t item);
-/* All items are set: finds the soft ones. */
-void pleat__aligner_ready(pleat__aligner *aligner);
+/* `items` is the caller's and stays; which of them are soft is found and set. Whether there are
+ * dynamic ones: else it has nothing to do. */
+bool pleat__aligner_init(pleat__aligner *aligner, pleat__expected *items, uint32_t begin,
+                         uint32_t count);
 
 /* The next request is probably `item`; others nearby are possible. */
 void pleat__aligner_start(pleat__aligner *aligner, uint32_t item);
@@ -101,9 +109,10 @@ void pleat__aligner_start(pleat__aligner *aligner, uint32_t item);
 uint32_t pleat__aligner_step(pleat__aligner *aligner, uint64_t bytes, uint16_t stream, uint8_t gap);
 #define PLEAT__ALIGNER_EXTRA UINT32_MAX
 
+/* Comes, and with this size. */
 static inline bool pleat__aligner_is_fixed(const pleat__aligner *aligner, uint32_t item)
 {
-    return (aligner->items[item].kind & PLEAT__ALIGNER_KINDS) == PLEAT__ALIGNER_FIXED;
+    return aligner->items[item].kind != PLEAT__ITEM_DYNAMIC && !aligner->items[item].soft;
 }
 
 #endif

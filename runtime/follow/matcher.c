@@ -112,31 +112,6 @@ void pleat__matcher_index(pleat__matcher *matcher)
         grams_fill(matcher);
 }
 
-/* A sequence that is the same always needs no aligner. */
-static pleat_result aligner_make(pleat__matcher *matcher)
-{
-    for (uint32_t i = 0; i < matcher->count && !matcher->aligns; i++)
-        matcher->aligns = matcher->items[i].kind == PLEAT__ITEM_DYNAMIC;
-    if (!matcher->aligns)
-        return PLEAT_OK;
-    PLEAT_TRY(
-        pleat__aligner_init(&matcher->aligner, matcher->arena, matcher->begin, matcher->count));
-    for (uint32_t i = 0; i < matcher->count; i++) {
-        const pleat__expected *item = &matcher->items[i];
-        pleat__aligner_set(&matcher->aligner, i, item->bytes, item->stream, item->gap,
-                           item->kind == PLEAT__ITEM_DYNAMIC);
-    }
-    pleat__aligner_ready(&matcher->aligner);
-    return PLEAT_OK;
-}
-
-void pleat__matcher_resize(pleat__matcher *matcher, uint32_t item, uint64_t bytes)
-{
-    matcher->items[item].bytes = bytes;
-    if (matcher->aligns)
-        pleat__aligner_resize(&matcher->aligner, item, bytes);
-}
-
 void pleat__matcher_jump(pleat__matcher *matcher, uint32_t cursor)
 {
     PLEAT_ASSERT(cursor < matcher->count);
@@ -154,16 +129,14 @@ pleat_result pleat__matcher_init(pleat__matcher *matcher, pleat__arena *arena,
         .arena = arena, .items = items, .begin = begin, .count = count, .held_for = PLEAT__NO_ITEM};
     if (begin >= count)
         return pleat__fail(PLEAT_E_INVALID, "a sequence without an iteration");
-    PLEAT_TRY(aligner_make(matcher));
+    matcher->aligns = pleat__aligner_init(&matcher->aligner, items, begin, count);
     return grams_make(matcher);
 }
 
 void pleat__matcher_release(pleat__matcher *matcher)
 {
-    if (matcher->arena != NULL) {
+    if (matcher->arena != NULL)
         pleat__arena_free(matcher->arena, matcher->grams);
-        pleat__aligner_release(&matcher->aligner, matcher->arena);
-    }
     *matcher = (pleat__matcher){0};
 }
 
@@ -361,8 +334,7 @@ static uint32_t look_around(const pleat__matcher *matcher, uint64_t bytes, uint1
 
 static uint32_t align(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 {
-    uint8_t gap =
-        matcher->frees < PLEAT__GAP_UNKNOWN - 1 ? (uint8_t)matcher->frees : PLEAT__GAP_UNKNOWN - 1;
+    uint8_t gap = pleat__gap_of(matcher->frees);
     matcher->frees = 0;
     if (!matcher->aligner.on)
         pleat__aligner_start(&matcher->aligner, matcher->cursor);
@@ -377,7 +349,6 @@ static uint32_t align(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
         matcher->items[item].stream == stream) {
         /* It had the same size twice by chance. */
         matcher->items[item].kind = PLEAT__ITEM_DYNAMIC;
-        pleat__aligner_vary(&matcher->aligner, item);
         return item;
     }
     return look_around(matcher, bytes, stream);

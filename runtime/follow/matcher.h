@@ -10,27 +10,10 @@
 #define PLEAT_RUNTIME_FOLLOW_MATCHER_H
 
 #include <runtime/follow/aligner.h>
-#include <runtime/memory/heap.h>
 
 #define PLEAT__NO_ITEM UINT32_MAX
 #define PLEAT__OPEN    32u /* skipped items that may still come (D192) */
 #define PLEAT__GRAM    4u  /* sizes in a row that say where in the sequence we are */
-
-typedef enum pleat__item_kind {
-    PLEAT__ITEM_SLOT = 0,    /* has a place */
-    PLEAT__ITEM_LOOSE = 1,   /* the same in every iteration, but without a place */
-    PLEAT__ITEM_DYNAMIC = 2, /* any size, or not there at all */
-} pleat__item_kind;
-
-/* A request that is expected. */
-typedef struct pleat__expected {
-    uint64_t bytes; /* as requested */
-    pleat__place place;
-    uint32_t lane; /* dynamic: PLEAT__NO_LANE, or the lane it goes to */
-    uint16_t stream;
-    uint8_t kind;
-    uint8_t gap; /* frees since the request before, or PLEAT__GAP_UNKNOWN */
-} pleat__expected;
 
 /* PLEAT__GRAM sizes that follow each other in the sequence, for resync. */
 typedef struct pleat__gram {
@@ -61,7 +44,8 @@ typedef struct pleat__matcher {
     bool indexed;      /* `grams` is filled */
 } pleat__matcher;
 
-/* `items` is the caller's and stays. */
+/* `items` is the caller's and stays. Their sizes may change; the index by rows of sizes keeps those
+ * it was made of. */
 PLEAT_NODISCARD pleat_result pleat__matcher_init(pleat__matcher *matcher, pleat__arena *arena,
                                                  pleat__expected *items, uint32_t begin,
                                                  uint32_t count);
@@ -78,8 +62,6 @@ uint32_t pleat__matcher_left(const pleat__matcher *matcher);
 /* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
  * know; one that knows its place keeps it. */
 void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item);
-/* An item has another size from now on. The index by rows of sizes keeps those it was made of. */
-void pleat__matcher_resize(pleat__matcher *matcher, uint32_t item, uint64_t bytes);
 /* The next request is the one at `cursor`. */
 void pleat__matcher_jump(pleat__matcher *matcher, uint32_t cursor);
 /* Slow path of pleat__matcher_next: the request is not the one at the cursor. */

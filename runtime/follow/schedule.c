@@ -68,7 +68,7 @@ static bool has_place(const loader *load, const pleat__slot *slot)
            is_backed(load, slot->place, granules);
 }
 
-static void load_slot(loader *load, const pleat__slot *slot, uint8_t gap, pleat__expected *item)
+static void load_slot(loader *load, const pleat__slot *slot, uint32_t gap, pleat__expected *item)
 {
     uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
     *item = (pleat__expected){
@@ -99,9 +99,7 @@ static void load_sequence(loader *load, const pleat__sequence *sequence, pleat__
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
         uint32_t gap = sequence->slots[i].alloc_at - last;
         last = sequence->slots[i].alloc_at + 1;
-        load_slot(load, &sequence->slots[i],
-                  (uint8_t)(gap < PLEAT__GAP_UNKNOWN - 1 ? gap : PLEAT__GAP_UNKNOWN - 1),
-                  &items[i]);
+        load_slot(load, &sequence->slots[i], gap, &items[i]);
     }
 }
 

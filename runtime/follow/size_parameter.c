@@ -81,9 +81,8 @@ static void size_item(const pleat__size_parameter *sizes, pleat__schedule *sched
 {
     const pleat__function *function = any_function_of(sizes, schedule, item);
     uint64_t bytes;
-    if (function != NULL && pleat__function_at(function, &sizes->x, &bytes) &&
-        bytes != schedule->items[item].bytes)
-        pleat__matcher_resize(&schedule->matcher, item, bytes);
+    if (function != NULL && pleat__function_at(function, &sizes->x, &bytes))
+        schedule->items[item].bytes = bytes;
 }
 
 void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__schedule *schedule)
@@ -209,7 +208,7 @@ void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule
             pleat__size_parameter_outgrew(sizes, schedule,
                                           &schedule->items[sizes->taken_for].place);
         sizes->missed = PLEAT__NO_ITEM;
-        pleat__matcher_resize(&schedule->matcher, missed, sizes->missed_bytes);
+        schedule->items[missed].bytes = sizes->missed_bytes;
         /* It may have been taken for one further ahead of the same size. */
         if (item != expected)
             pleat__matcher_jump(&schedule->matcher,
