@@ -242,8 +242,7 @@ static inline void prefetch_next(const policy *self)
     const pleat__matcher *matcher = &self->learner.current->matcher;
     const pleat__place *place = &matcher->items[matcher->cursor].place;
     pleat__occupancy_prefetch(&self->pool.occupancy, place->run.begin);
-    __builtin_prefetch(&self->places.entries[pleat__place_map_home(&self->places, place->address)],
-                       1);
+    pleat__place_map_expect(&self->places, place->address);
 }
 
 /* Most addresses are homes, and most homes are in the order of the chunks: what the free will touch
@@ -592,10 +591,10 @@ static inline void prefetch_freed(policy *self, pleat_va address)
     pleat_va later = pleat__free_order_next(&self->free_order, 12);
     pleat_va soon = pleat__free_order_next(&self->free_order, 6);
     if (later != 0)
-        __builtin_prefetch(&self->places.entries[pleat__place_map_home(&self->places, later)], 1);
+        pleat__place_map_expect(&self->places, later);
     if (soon == 0)
         return;
-    const pleat__place *entry = &self->places.entries[pleat__place_map_home(&self->places, soon)];
+    const pleat__place *entry = pleat__place_map_home(&self->places, soon);
     if (entry->address != soon || entry->several != NULL)
         return;
     pleat__occupancy_prefetch(&self->pool.occupancy, entry->run.begin);

@@ -151,29 +151,30 @@ void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uin
 }
 
 /* Granules that allocations have, and how many of those lie in views of the heap's. */
-static void count_live(const policy *self, uint64_t *granules, uint64_t *in_views)
+typedef struct live_granules {
+    uint64_t all, in_views;
+} live_granules;
+
+static bool count_live(void *context, pleat__place *entry)
 {
-    *granules = 0;
-    *in_views = 0;
-    for (uint32_t i = 0; i <= self->places.mask; i++) {
-        const pleat__place *entry = &self->places.entries[i];
-        if (entry->address == 0 || entry->lane == PLEAT__UNCHECKED)
-            continue;
-        *granules += entry->granules;
-        *in_views += entry->several != NULL && entry->several->view != NULL;
-    }
+    live_granules *live = context;
+    if (entry->lane == PLEAT__UNCHECKED)
+        return true;
+    live->all += entry->granules;
+    live->in_views += entry->several != NULL && entry->several->view != NULL;
+    return true;
 }
 
 bool pleat__pleat_audit(policy *self)
 {
-    uint64_t granules, in_views;
+    live_granules live = {0};
     if (!pleat__chunks_audit(&self->pool) || !pleat__heap_audit(&self->heap))
         return false;
     /* What another thread has reserved for its verbs is in use, and nobody's yet. */
     if (pleat__gate_turn_is_taken(self->pool.gate))
         return true;
-    count_live(self, &granules, &in_views);
-    return pleat__used_audit(&self->pool, granules) &&
+    (void)pleat__place_map_each(&self->places, count_live, &live);
+    return pleat__used_audit(&self->pool, live.all) &&
            pleat__views_audit(&self->heap, self->learner.schedule != NULL,
-                              pleat__layouts_view_pages(&self->learner.layouts), in_views);
+                              pleat__layouts_view_pages(&self->learner.layouts), live.in_views);
 }

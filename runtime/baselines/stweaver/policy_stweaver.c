@@ -374,13 +374,17 @@ static pleat_result mark(void *opaque)
     return PLEAT_OK;
 }
 
+static bool add_granules(void *used, pleat__place *place)
+{
+    *(uint64_t *)used += place->granules;
+    return true;
+}
+
 static bool audit(void *opaque)
 {
     const policy *self = opaque;
     uint64_t used = 0;
-    for (uint32_t i = 0; i <= self->placed.mask; i++)
-        if (self->placed.entries[i].address != 0)
-            used += self->placed.entries[i].granules;
+    (void)pleat__place_map_each(&self->placed, add_granules, &used);
     if (used != self->used_granules) {
         fprintf(stderr, "stweaver: %llu granules in use, counted as %llu\n",
                 (unsigned long long)used, (unsigned long long)self->used_granules);
