@@ -269,6 +269,7 @@ static void keep_job_without_marks_keeps_at_its_end(void **state)
 static void keep_plan_that_takes_more_than_learning_is_none(void **state)
 {
     (void)state;
+    test_of_one_thread();
     test_random random = test_random_begin(__func__, 77);
     job_shape shape = job_shape_make(1, 1);
     job j;
@@ -288,6 +289,7 @@ static void keep_plan_that_takes_more_than_learning_is_none(void **state)
 static void keep_plan_that_serves_no_other_sizes_is_none(void **state)
 {
     (void)state;
+    test_of_one_thread();
     test_random random = {385};
     const job_shape shape = job_shape_make(1, 1);
     job j;

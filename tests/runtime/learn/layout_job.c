@@ -244,6 +244,7 @@ static uint32_t run_pairs(uint64_t seed)
 static void layout_serves_two_parameters(void **state)
 {
     (void)state;
+    test_of_one_thread();
     test_random random = test_random_begin(__func__, 231);
     uint64_t served = 0, rounds = test_rounds(6);
     for (uint64_t n = 0; n < rounds; n++)
@@ -405,7 +406,7 @@ static void layout_outlives_memory_that_is_given_back_meanwhile(void **state)
     atomic_store(&emptier.ending, false);
     assert_int_equal(pthread_create(&other, NULL, empty_all_the_time, NULL), 0);
     load_weights(&j, &s);
-    for (uint64_t x = 4; x < 12; x++)
+    for (uint64_t x = 4; x < (test_rounds(2) > 1 ? 12 : 8); x++)
         run_x(&j, &scaled, x, 3);
     atomic_store(&emptier.ending, true);
     assert_int_equal(pthread_join(other, &failed), 0);
