@@ -14,8 +14,9 @@ TIMES_NATIVE, SHARE_OF_ITERATION = 2, 0.005
 LONGEST_US, LONGEST_BUT = 200, 1  # so many calls a job may be longer
 DRIVER_MOST, DRIVER_ALL, DRIVER_JOBS = 0.005, 0.015, 0.95
 
-# All but the last two are of memory and of the driver's time, which is modelled: the same in every run.
+# All but TIMED are of memory and of the driver's time, which is modelled: the same in every run.
 NAMES = ("broken", "refused", "heap", "expandable", "median", "fifth", "driver-mostly", "driver", "processor", "longest")
+TIMED = ("processor", "longest")
 
 # name: one of them. about: how many it was judged by. short: (job, way, what) each.
 Verdict = collections.namedtuple("Verdict", "name rule holds about short")
