@@ -359,8 +359,11 @@ class Report(unittest.TestCase):
         _, _, with_run = self.report_of_run(SNAPSHOT)
         _, _, only_run = self.report_of_run()
         views = ["run-time", "run-steps", "curves", "left", "right", "map", "chunks"]
-        for page, wanted in [(self.text, views[2:]), (with_run, views), (only_run, views[:2])]:
-            for width, height in [(1280, 800), (1920, 1080), (390, 844)]:
+        wide, wider, narrow = (1280, 800), (1920, 1080), (390, 844)
+        # A page with all views at each width, and one with some of them at that where they are most apart from it.
+        for page, wanted, sizes in [(self.text, views[2:], [wide]), (with_run, views, [wide, wider, narrow]),
+                                    (only_run, views[:2], [narrow])]:
+            for width, height in sizes:
                 seen = self.drive(page, wanted, width, height)
                 if "person" in seen:
                     self.person(seen["person"])
