@@ -239,15 +239,16 @@ pleat_result pleat__recording_take(pleat__recording *recording, const pleat__rep
     if (items == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
     for (uint32_t i = 0; i < stretch->count; i++) {
-        items[i] = *pleat__recording_at(recording, stretch->first + i);
+        pleat__expected *recorded = pleat__recording_at(recording, stretch->first + i);
+        items[i] = *recorded;
         bool agreed = items[i].kind >> stretch->lag & 1;
         items[i].kind = agreed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC;
-        pleat__view_pin(&items[i].place);
+        recorded->place.several = NULL; /* what was pinned is the schedule's */
     }
     pleat_result result = pleat__schedule_learned(recording->arena, items, stretch->count, out);
     if (result != PLEAT_OK) {
         for (uint32_t i = 0; i < stretch->count; i++)
-            pleat__view_unpin(recording->arena, &items[i].place);
+            pleat__recording_at(recording, stretch->first + i)->place = items[i].place;
         pleat__arena_free(recording->arena, items);
     }
     return result;
