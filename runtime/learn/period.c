@@ -6,16 +6,17 @@
  *          the iteration. A table says where the last GRAM sizes were last, so each request has a
  *          distance to its predecessor. Rows that occur once an iteration have the iteration's
  *          length as theirs, those of inner loops shorter ones. A distance that several agree on
- *          opens a lag; the longest PLEAT__LAGS are tried at the same time.
+ *          opens the lag. There is one: of six that were tried at the same time five paid for
+ *          nothing (D490 in docs/decisions.md).
  * LAG      From there on requests are compared with those a period before, by a cursor that passes
  *          over what is extra, missing or resized (lag_step), because iterations are not exactly
  *          equal: the first makes the optimizer's state, something is logged. When the cursor
  *          reaches the place where comparing began, a repeat has ended. It is believed when nearly
- *          all of it agreed, unless a longer lag goes as well: then that is waited for.
+ *          all of it agreed.
  * INNER    A loop of microbatches looks like iterations until the optimizer comes; nothing in the
  *          sequence tells them apart before. Such a loop may be followed: it goes where something
  *          else comes, and what repeats itself is looked for anew (learner.c).
- * MARKED   Between marks lag 0 alone compares, from one mark to the next.
+ * MARKED   Between marks the lag compares from one mark to the next.
  */
 #include <runtime/learn/recording.h>
 
@@ -38,8 +39,7 @@
 #define ADRIFT    128u       /* misses in a row before only the table is asked */
 #define STEADY    4u         /* a repeat's length may differ by 1/STEADY */
 #define STEADIER  16u        /* from the second repeat on by 1/STEADIER */
-#define EXACT     64u        /* a multiple of a period may differ from it by 1/EXACT */
-#define EARLY     256u       /* a longer lag is waited for once it has compared so many */
+#define EARLY     256u       /* a lag says something once it has compared so many */
 
 #define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15) /* D481 */
 
@@ -66,9 +66,8 @@ void pleat__period_forget(pleat__period *period, uint64_t position, bool empty)
 {
     if (empty)
         period->grams = 0;
-    for (uint32_t i = 0; i < PLEAT__LAGS; i++)
-        if (period->lags[i].cursor < position)
-            period->lags[i].open = false;
+    if (period->lag.cursor < position)
+        period->lag.open = false;
 }
 
 /* ---- distances ---- */
@@ -170,9 +169,9 @@ static uint64_t passed_over(const pleat__recording *recording, const pleat__lag 
 
 /* Compares the newest request, whose like was `distance` ago (0: unknown), with what is expected.
  */
-static void lag_step(pleat__recording *recording, uint32_t index, uint32_t distance)
+static void lag_step(pleat__recording *recording, uint32_t distance)
 {
-    pleat__lag *lag = &recording->period.lags[index];
+    pleat__lag *lag = &recording->period.lag;
     uint64_t at = recording->end - 1, most = recording->marked ? lag->last : at;
     uint64_t like = at - distance;
     uint64_t over = passed_over(recording, lag, most);
@@ -187,7 +186,7 @@ static void lag_step(pleat__recording *recording, uint32_t index, uint32_t dista
     lag->misses = 0;
     lag->agreed++;
     lag->matched++;
-    pleat__recording_at(recording, at)->kind |= (uint8_t)(1u << index);
+    pleat__recording_at(recording, at)->kind = 1;
 }
 
 /* Whether the lag is given up: less than half of what was compared agreed (but for LEAST requests),
@@ -199,119 +198,54 @@ static bool hopeless(const pleat__recording *recording, const pleat__lag *lag)
            recording->end - lag->last > 2 * (uint64_t)lag->length + LEAST;
 }
 
-/* Whether the longer stretch is the shorter one repeated a whole number of times. */
-static bool is_multiple(uint32_t longer, uint32_t shorter)
-{
-    uint32_t rest = longer % shorter;
-    return (rest < shorter - rest ? rest : shorter - rest) <= shorter / EXACT;
-}
-
-/* Whether a lag agrees as well as one of `length` does, is longer, and is no multiple of it. */
-static bool goes_longer(const pleat__recording *recording, const pleat__lag *lag, uint32_t length)
-{
-    uint64_t compared = recording->end - lag->since;
-    return lag->open && lag->length >= length + length / 2 && compared >= EARLY &&
-           compared >= lag->length / 8 && pleat__nearly_all(lag->agreed, compared) &&
-           !is_multiple(lag->length, length);
-}
-
-static bool longer_goes(const pleat__recording *recording, uint32_t length)
-{
-    for (uint32_t i = 0; i < PLEAT__LAGS; i++)
-        if (goes_longer(recording, &recording->period.lags[i], length))
-            return true;
-    return false;
-}
-
 /* Requests of a repeat that must have been compared before it is believed. */
 static uint64_t wanted_of(uint32_t count)
 {
     return count >= LONG ? count : PATIENCE;
 }
 
-static bool believed(const pleat__recording *recording, const pleat__lag *lag, uint32_t count)
+static bool believed(const pleat__lag *lag, uint32_t count)
 {
     uint64_t compared = lag->last + count - lag->since;
     /* Where all went well but this repeat something came that is not in every repeat: perhaps it is
      * in every few. */
     return pleat__nearly_all(lag->agreed, compared) && pleat__nearly_all(lag->matched, count) &&
-           is_steady(lag, count) && count >= LEAST && count <= MOST &&
-           compared >= wanted_of(count) && !longer_goes(recording, count);
-}
-
-/* Closes younger lags that expect the same request: the oldest has compared the most. */
-static void join(pleat__recording *recording, const pleat__lag *lag)
-{
-    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
-        pleat__lag *other = &recording->period.lags[i];
-        if (other->open && other->cursor == lag->cursor && other->since > lag->since &&
-            differ(lag->length, other->length) <= lag->length / STEADY)
-            other->open = false;
-    }
+           is_steady(lag, count) && count >= LEAST && count <= MOST && compared >= wanted_of(count);
 }
 
 /* The cursor came to where the repeat began: the next one has begun. The one that ended where it is
  * believed. */
-static pleat__repeat repeat_ends(pleat__recording *recording, uint32_t index)
+static pleat__repeat repeat_ends(pleat__recording *recording)
 {
-    pleat__lag *lag = &recording->period.lags[index];
+    pleat__lag *lag = &recording->period.lag;
     uint32_t ahead = (uint32_t)(lag->cursor - lag->last);
     uint32_t count = (uint32_t)(recording->end - ahead - lag->last);
-    bool found = believed(recording, lag, count);
+    bool found = believed(lag, count);
     lag->open = is_steady(lag, count);
     lag->last += count;
     lag->length = count;
     lag->matched = 0;
-    if (lag->open)
-        join(recording, lag);
     return (pleat__repeat){.first = lag->cursor,
-                           .count = found ? (uint32_t)(recording->end - lag->cursor) : 0,
-                           .lag = index};
+                           .count = found ? (uint32_t)(recording->end - lag->cursor) : 0};
 }
 
-static void lag_open(pleat__recording *recording, uint32_t index, uint64_t cursor)
+static void lag_open(pleat__recording *recording, uint64_t cursor)
 {
-    recording->period.lags[index] = (pleat__lag){.since = recording->end,
-                                                 .last = recording->end,
-                                                 .cursor = cursor,
-                                                 .length = (uint32_t)(recording->end - cursor),
-                                                 .open = true};
+    recording->period.lag = (pleat__lag){.since = recording->end,
+                                         .last = recording->end,
+                                         .cursor = cursor,
+                                         .length = (uint32_t)(recording->end - cursor),
+                                         .open = true};
 }
 
-/* Whether a lag of about this length expects what comes behind `cursor` already. */
-static bool is_tried(const pleat__recording *recording, uint64_t cursor, uint32_t length)
+/* Whether a lag of this length is tried in the place of what is: it is longer, unless that one came
+ * through a repeat and goes well, and on. */
+static bool takes_over(const pleat__recording *recording, uint32_t length)
 {
-    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
-        const pleat__lag *lag = &recording->period.lags[i];
-        if (lag->open && lag->cursor + NEAR >= cursor && lag->cursor <= cursor + NEAR &&
-            differ(lag->length, length) <= length / STEADY)
-            return true;
-    }
-    return false;
-}
-
-/* Lags that have come through a repeat are worth more; of the others the longer. */
-static bool is_worth_less(const pleat__lag *a, const pleat__lag *b)
-{
-    bool a_proven = a->last != a->since, b_proven = b->last != b->since;
-    return a_proven != b_proven ? b_proven : a->length < b->length;
-}
-
-/* The place for a lag of this length: that of one about as long that has lost its way, a free one,
- * or that of the one that is worth least. */
-static uint32_t lag_room(const pleat__recording *recording, uint32_t length)
-{
-    uint32_t least = 0, room = PLEAT__LAGS;
-    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
-        const pleat__lag *lag = &recording->period.lags[i];
-        if (lag->open && lag->misses >= LOST && differ(lag->length, length) <= length / STEADY)
-            return i;
-        if (!lag->open)
-            room = i;
-        if (is_worth_less(lag, &recording->period.lags[least]))
-            least = i;
-    }
-    return room == PLEAT__LAGS && recording->period.lags[least].length < length ? least : room;
+    const pleat__lag *lag = &recording->period.lag;
+    bool stays =
+        lag->last != lag->since && lag->misses < LOST && pleat__period_goes_well(recording);
+    return !lag->open || (lag->length < length && !stays);
 }
 
 static void vote(pleat__recording *recording, uint32_t distance)
@@ -320,40 +254,31 @@ static void vote(pleat__recording *recording, uint32_t distance)
     if (recording->end - votes->last > distance / 2)
         votes->count = 0;
     votes->last = recording->end;
-    if (++votes->count < VOTES || is_tried(recording, recording->end - distance, distance))
+    if (++votes->count < VOTES)
         return;
-    uint32_t index = lag_room(recording, distance);
-    if (index < PLEAT__LAGS)
-        lag_open(recording, index, recording->end - distance);
+    if (takes_over(recording, distance))
+        lag_open(recording, recording->end - distance);
     votes->count = 0;
 }
 
 bool pleat__period_goes_well(const pleat__recording *recording)
 {
-    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
-        const pleat__lag *lag = &recording->period.lags[i];
-        uint64_t compared = recording->end - lag->since;
-        if (lag->open && compared >= EARLY && pleat__nearly_all(lag->agreed, compared))
-            return true;
-    }
-    return false;
+    const pleat__lag *lag = &recording->period.lag;
+    uint64_t compared = recording->end - lag->since;
+    return lag->open && compared >= EARLY && pleat__nearly_all(lag->agreed, compared);
 }
 
 pleat__repeat pleat__period_step(pleat__recording *recording)
 {
     pleat__repeat found = {0};
+    pleat__lag *lag = &recording->period.lag;
     uint32_t distance = distance_step(recording, true);
-    for (uint32_t i = 0; i < PLEAT__LAGS; i++) {
-        pleat__lag *lag = &recording->period.lags[i];
-        if (!lag->open)
-            continue;
-        lag_step(recording, i, distance);
-        pleat__repeat ended = {0};
+    if (lag->open) {
+        lag_step(recording, distance);
         if (lag->cursor >= lag->last)
-            ended = repeat_ends(recording, i);
+            found = repeat_ends(recording);
         if (hopeless(recording, lag))
             lag->open = false;
-        found = ended.count != 0 ? ended : found;
     }
     if (distance >= LEAST)
         vote(recording, distance);
@@ -369,15 +294,15 @@ static bool too_many_missed(const pleat__recording *recording, const pleat__lag 
 
 void pleat__period_step_marked(pleat__recording *recording)
 {
-    pleat__lag *lag = &recording->period.lags[0];
+    pleat__lag *lag = &recording->period.lag;
     uint32_t distance = distance_step(recording, lag->open && lag->misses >= LOST);
     if (!lag->open)
         return;
-    lag_step(recording, 0, distance);
+    lag_step(recording, distance);
     lag->open = !too_many_missed(recording, lag);
 }
 
 void pleat__period_mark(pleat__recording *recording, uint64_t begin)
 {
-    lag_open(recording, 0, begin);
+    lag_open(recording, begin);
 }

@@ -1,5 +1,5 @@
 /*
- * period.h: ways in which a job may be repeating itself (lags), tried on its recording. See
+ * period.h: the way in which a job may be repeating itself (a lag), tried on its recording. See
  * period.c.
  */
 #ifndef PLEAT_RUNTIME_LEARN_PERIOD_H
@@ -7,8 +7,6 @@
 
 #include <internal/arena.h>
 #include <stdbool.h>
-
-#define PLEAT__LAGS 6u /* D191 */
 
 /* "Nearly all" means all but 1/PLEAT__NEARLY (docs/decisions.md, D110). */
 #define PLEAT__NEARLY 16u
@@ -44,7 +42,7 @@ typedef struct pleat__vote {
 
 typedef struct pleat__period {
     bool off; /* iterations are not looked for without marks */
-    pleat__lag lags[PLEAT__LAGS];
+    pleat__lag lag;
     uint64_t grams; /* the keys of the last GRAM requests, the newest the lowest */
     pleat__seen *seen;
     pleat__vote *votes;

@@ -8,9 +8,9 @@
 
 /* Requests held, of 64 bytes each (D190). */
 #define MOST (1u << 20)
-/* Without marks: requests in which no repeat was found, and that no lag goes well in, before as
- * many times REST are not recorded, at first; twice as many each time, up to UNMARKED, in which
- * lags may go as well as they like (D446, D466). */
+/* Without marks: requests in which no repeat was found, and in which the lag does not go well,
+ * before as many times REST are not recorded, at first; twice as many each time, up to UNMARKED, in
+ * which it may go as well as it likes (D446, D466). */
 #define UNFOUND  (1u << 16)
 #define UNMARKED (1u << 18)
 #define REST     3u
@@ -25,7 +25,6 @@
  * one unlike the one before adds 2, one alike takes 1 off (D443). */
 #define UNLIKE      4u
 #define MOST_UNLIKE 16u
-_Static_assert(PLEAT__LAGS <= 8, "bits of an item's kind");
 _Static_assert(MOST / PLEAT__SEGMENT < PLEAT__SEGMENTS - 1, "all that is held is in the ring");
 
 pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *arena, bool unmarked)
@@ -171,11 +170,11 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
     return none;
 }
 
-/* Whether the iteration from `first` on is like the one before it. What lag 0 did not find where it
- * expected it varies. */
+/* Whether the iteration from `first` on is like the one before it. What the lag did not find where
+ * it expected it varies. */
 static bool is_alike(const pleat__recording *recording, uint64_t first, uint32_t count)
 {
-    const pleat__lag *lag = &recording->period.lags[0];
+    const pleat__lag *lag = &recording->period.lag;
     if (!lag->open || first < recording->begin + lag->length)
         return false;
     /* The one before may have done more: the first makes the optimizer's states. */
@@ -212,17 +211,17 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
     recording->full = false;
     recording->mark_at = recording->end;
     if (!whole || count < LEAST || count > MOST / 2) {
-        recording->period.lags[0].open = false;
+        recording->period.lag.open = false;
         forget_before(recording, recording->end);
         return stretch;
     }
-    const pleat__lag *lag = &recording->period.lags[0];
+    const pleat__lag *lag = &recording->period.lag;
     bool compared = lag->length != 0 && lag->since == begin; /* open or given up */
     bool alike = compared && is_alike(recording, begin, (uint32_t)count);
     if (compared && is_often_alike(recording, alike) && alike)
         stretch = (pleat__repeat){.first = begin, .count = (uint32_t)count};
     if (compared && recording->unlike == MOST_UNLIKE) {
-        recording->period.lags[0].open = false;
+        recording->period.lag.open = false;
         forget_before(recording, recording->end);
         recording->unasked = UNASKED;
         return stretch;
@@ -241,8 +240,7 @@ pleat_result pleat__recording_take(pleat__recording *recording, const pleat__rep
     for (uint32_t i = 0; i < stretch->count; i++) {
         pleat__expected *recorded = pleat__recording_at(recording, stretch->first + i);
         items[i] = *recorded;
-        bool agreed = items[i].kind >> stretch->lag & 1;
-        items[i].kind = agreed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC;
+        items[i].kind = items[i].kind != 0 ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC;
         recorded->place.several = NULL; /* what was pinned is the schedule's */
     }
     pleat_result result = pleat__schedule_learned(recording->arena, items, stretch->count, out);

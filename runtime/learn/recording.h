@@ -54,7 +54,6 @@ typedef struct pleat__recording {
 typedef struct pleat__repeat {
     uint64_t first; /* position */
     uint32_t count; /* 0: none */
-    uint32_t lag;   /* that found it: bit of the items' `kind` */
 } pleat__repeat;
 
 /* `unmarked`: iterations are looked for without marks too. */
@@ -103,13 +102,13 @@ static inline bool pleat__recording_same(const pleat__expected *a, const pleat__
 
 /* --- period.c: the steps that need the recording ----------------------------------------------*/
 
-/* The newest request is compared with what each lag expects. A stretch that repeats. */
+/* The newest request is compared with what the lag expects. A stretch that repeats. */
 pleat__repeat pleat__period_step(pleat__recording *recording);
-/* Whether nearly all of what a lag has compared for a while agreed. */
+/* Whether nearly all of what the lag has compared for a while agreed. */
 bool pleat__period_goes_well(const pleat__recording *recording);
-/* The same for lag 0 alone, which compares an iteration with the one before. */
+/* The same between marks: an iteration is compared with the one before. */
 void pleat__period_step_marked(pleat__recording *recording);
-/* Lag 0 compares what comes from now on with what lies from `begin` on. */
+/* The lag compares what comes from now on with what lies from `begin` on. */
 void pleat__period_mark(pleat__recording *recording, uint64_t begin);
 
 #endif
