@@ -39,11 +39,26 @@ static uint32_t next_of(const pleat__matcher *matcher, uint32_t item)
     return item + 1 == matcher->count ? matcher->begin : item + 1;
 }
 
+static uint64_t hash_with(uint64_t hash, uint64_t size)
+{
+    return (hash ^ size) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 static uint32_t gram_hash(const uint64_t sizes[PLEAT__GRAM])
 {
     uint64_t h = 0;
     for (uint32_t i = 0; i < PLEAT__GRAM; i++)
-        h = (h ^ sizes[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h = hash_with(h, sizes[i]);
+    return (uint32_t)(h >> 32);
+}
+
+/* Of the sizes that end at an item. */
+static uint32_t gram_hash_at(const pleat__matcher *matcher, uint32_t last)
+{
+    const pleat__expected *items = &matcher->items[last - (PLEAT__GRAM - 1)];
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < PLEAT__GRAM; i++)
+        h = hash_with(h, items[i].bytes);
     return (uint32_t)(h >> 32);
 }
 
@@ -76,18 +91,14 @@ static void grams_order(pleat__matcher *matcher)
 
 static void grams_fill(pleat__matcher *matcher)
 {
-    uint64_t sizes[PLEAT__GRAM] = {0};
     uint32_t run = 0;
     matcher->gram_count = 0;
     for (uint32_t i = 0; i < matcher->count; i++) {
         bool fixed = !matcher->aligns || pleat__aligner_is_fixed(&matcher->aligner, i);
-        run = !fixed || i == matcher->begin ? 0 : run;
-        if (!fixed)
-            continue;
-        memmove(sizes, sizes + 1, sizeof sizes - sizeof sizes[0]);
-        sizes[PLEAT__GRAM - 1] = matcher->items[i].bytes;
-        if (++run >= PLEAT__GRAM)
-            matcher->grams[matcher->gram_count++] = (pleat__gram){gram_hash(sizes), i};
+        run = i == matcher->begin ? 0 : run;
+        run = fixed ? run + 1 : 0;
+        if (run >= PLEAT__GRAM)
+            matcher->grams[matcher->gram_count++] = (pleat__gram){gram_hash_at(matcher, i), i};
     }
     grams_order(matcher);
     matcher->indexed = true;
