@@ -2,8 +2,8 @@
 
 usage: judge.py JUDGE PLEAT [jobs]
 
-With `jobs`, six seeds that stand still and six that nobody has seen are judged, by the rules of HARD
-(eight jobs more that stand still are tools/golden's, to the byte); what falls short of others is printed. Without it only the judge itself is tested.
+With `jobs`, twenty seeds that stand still and five that nobody has seen are judged, by the rules of
+HARD; what falls short of others is printed. Without it only the judge itself is tested.
 """
 
 import json
@@ -16,7 +16,7 @@ import unittest
 
 JUDGE, PLEAT = sys.argv[1:3]
 JOBS = "jobs" in sys.argv[3:]
-SEEDS, FRESH = "1..6", "6"
+SEEDS, FRESH = "1..20", "5"
 # Rules that hold today, on any job. The others but the last two (tools/judge --help), which are of
 # measured times and may fail on a busy machine, come here when they do.
 HARD = "refused"
