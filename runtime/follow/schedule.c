@@ -72,7 +72,7 @@ static void load_slot(loader *load, const pleat__slot *slot, uint32_t gap, pleat
 {
     uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
     *item = (pleat__expected){
-        .bytes = slot->size, .lane = slot->lane, .stream = slot->stream, .gap = gap};
+        .bytes = slot->size, .lane = slot->lane, .stream = slot->stream, .gap = pleat__gap_of(gap)};
     if (slot->class == PLEAT__CLASS_DYNAMIC) {
         item->kind = PLEAT__ITEM_DYNAMIC;
         return;

@@ -1,9 +1,10 @@
 /*
- * aligner.c: which items an aligner takes for soft, against a search of all pairs.
+ * aligner.c: which items an aligner takes for soft, against a search of all pairs, and what gaps
+ * between a plan's requests it knows.
  */
 #include "test.h"
 
-#include <runtime/follow/aligner.h>
+#include <runtime/follow/schedule.h>
 
 #define ITEMS_MOST 40u
 #define COMPANY    4u /* items before and behind among which a dynamic one makes an item soft */
@@ -44,10 +45,37 @@ static void items_between_dynamic_ones_are_soft(void **state)
     }
 }
 
+/* More frees before a request than are told apart. */
+static void gaps_of_a_plan_end_below_unknown(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__schedule *schedule;
+    pleat__slot slots[4];
+    static const uint32_t alloc_at[] = {3, 4 + 126, 5 + 126 + 127, 6 + 126 + 127 + 300};
+    for (uint32_t i = 0; i < 4; i++)
+        slots[i] = (pleat__slot){.size = 512,
+                                 .class = PLEAT__CLASS_DYNAMIC,
+                                 .alloc_at = alloc_at[i],
+                                 .lane = PLEAT__NO_LANE};
+    const pleat__chunk_pool pool = {.page_bytes = 2 << 20};
+    const pleat_plan plan = {.chunk_bytes = 2 << 20,
+                             .virtual_bytes = 2 << 20,
+                             .steady = {.slots = slots, .slot_count = 4}};
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__schedule_plan(arena, &pool, &plan, &schedule));
+    assert_int_equal(schedule->items[0].gap, 3);
+    for (uint32_t i = 1; i < 4; i++)
+        assert_int_equal(schedule->items[i].gap, PLEAT__GAP_UNKNOWN - 1);
+    pleat__schedule_free(schedule);
+    pleat__arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_between_dynamic_ones_are_soft),
+        cmocka_unit_test(gaps_of_a_plan_end_below_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
