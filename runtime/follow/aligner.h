@@ -98,8 +98,8 @@ typedef struct pleat__aligner {
     pleat__aligner_item waiting[PLEAT__ALIGNER_WAITING];
 } pleat__aligner;
 
-/* `items` is the caller's and stays; which of them are soft is found and set. Whether there are
- * dynamic ones: else it has nothing to do. */
+/* `items` is the caller's and stays; none is soft yet: which of them are is found and set. Whether
+ * there are dynamic ones: else it has nothing to do. */
 bool pleat__aligner_init(pleat__aligner *aligner, pleat__expected *items, uint32_t begin,
                          uint32_t count);
 

@@ -4,7 +4,7 @@
  * lie) is in no cache when tens of thousands are live. So the order of the iteration before is
  * followed, and what the next frees read is fetched ahead of them.
  *
- * A wrong guess costs a fetch. Iterations begin with a mark; without marks nothing is guessed.
+ * A wrong guess costs a fetch. Frees are noted, and guessed, while a schedule is followed.
  */
 #ifndef PLEAT_RUNTIME_FOLLOW_FREE_ORDER_H
 #define PLEAT_RUNTIME_FOLLOW_FREE_ORDER_H

@@ -238,14 +238,16 @@ static void lag_open(pleat__recording *recording, uint64_t cursor)
                                          .open = true};
 }
 
-/* Whether a lag of this length is tried in the place of what is: it is longer, unless that one came
- * through a repeat and goes well, and on. */
+/* Whether a lag of this length is tried in the place of what is: it is longer, unless that one
+ * expects the same request, or came through a repeat and goes well, and on. */
 static bool takes_over(const pleat__recording *recording, uint32_t length)
 {
     const pleat__lag *lag = &recording->period.lag;
+    uint64_t cursor = recording->end - length;
+    bool expected = lag->cursor + NEAR >= cursor && lag->cursor <= cursor + NEAR;
     bool stays =
         lag->last != lag->since && lag->misses < LOST && pleat__period_goes_well(recording);
-    return !lag->open || (lag->length < length && !stays);
+    return !lag->open || (lag->length < length && !expected && !stays);
 }
 
 static void vote(pleat__recording *recording, uint32_t distance)

@@ -6,7 +6,7 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Requests held, of 64 bytes each (D190). */
+/* Requests held, of 49 bytes each (D190). */
 #define MOST (1u << 20)
 /* Without marks: requests in which no repeat was found, and in which the lag does not go well,
  * before as many times REST are not recorded, at first; twice as many each time, up to UNMARKED, in

@@ -66,7 +66,8 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
 /* The job marks the end of an iteration, which is what was recorded since the last mark. That
  * iteration where it is alike. */
 pleat__repeat pleat__recording_mark(pleat__recording *recording);
-/* A stretch as a schedule, whose places are pinned by that from now on; recording goes on. */
+/* A stretch as a schedule, whose places are pinned by that from now on: nothing of it can be taken
+ * again. Recording goes on. */
 PLEAT_NODISCARD pleat_result pleat__recording_take(pleat__recording *recording,
                                                    const pleat__repeat *stretch,
                                                    pleat__schedule **out);

@@ -6,6 +6,7 @@
 #include <runtime/policy/pleat_internal.h>
 
 #include <internal/error.h>
+#include <stdio.h>
 
 typedef pleat__pleat policy;
 
@@ -150,31 +151,38 @@ void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uin
     pleat__heap_idle(&self->heap, pleat__heap_stream(&self->heap, stream), largest, total);
 }
 
-/* Granules that allocations have, and how many of those lie in views of the heap's. */
-typedef struct live_granules {
-    uint64_t all, in_views;
-} live_granules;
+/* Allocations, their granules, and how many of them lie in views of the heap's. */
+typedef struct live_places {
+    uint32_t count;
+    uint64_t granules, in_views;
+} live_places;
 
 static bool count_live(void *context, pleat__place *entry)
 {
-    live_granules *live = context;
+    live_places *live = context;
+    live->count++;
     if (entry->lane == PLEAT__UNCHECKED)
         return true;
-    live->all += entry->granules;
+    live->granules += entry->granules;
     live->in_views += entry->several != NULL && entry->several->view != NULL;
     return true;
 }
 
 bool pleat__pleat_audit(policy *self)
 {
-    live_granules live = {0};
+    live_places live = {0};
     if (!pleat__chunks_audit(&self->pool) || !pleat__heap_audit(&self->heap))
         return false;
     /* What another thread has reserved for its verbs is in use, and nobody's yet. */
     if (pleat__gate_turn_is_taken(self->pool.gate))
         return true;
     (void)pleat__place_map_each(&self->places, count_live, &live);
-    return pleat__used_audit(&self->pool, live.all) &&
+    if (live.count != self->places.count) {
+        fprintf(stderr, "pleat: %u allocations counted, %u found\n", self->places.count,
+                live.count);
+        return false;
+    }
+    return pleat__used_audit(&self->pool, live.granules) &&
            pleat__views_audit(&self->heap, self->learner.schedule != NULL,
                               pleat__layouts_view_pages(&self->learner.layouts), live.in_views);
 }

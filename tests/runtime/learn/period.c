@@ -117,6 +117,24 @@ static void period_is_found_past_odd_requests(void **state)
     end(&f);
 }
 
+/* A long one is found where it has come twice, though something was added here and there. */
+static void period_that_was_added_to_is_found_when_it_ends(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, true);
+    iterate(&f, 0, 0, 6000);
+    for (uint32_t i = 0; i < 6000; i++) {
+        if (i % 1500 == 750)
+            add(&f, 512 * (100000 + i));
+        add(&f, 512 * (2000 + i * UINT64_C(11)));
+    }
+    iterate(&f, 0, 0, 100);
+    assert_int_equal(f.times, 1);
+    assert_int_equal(f.found.count, 6004);
+    end(&f);
+}
+
 static void period_is_not_found_where_all_varies(void **state)
 {
     (void)state;
@@ -148,6 +166,7 @@ int main(void)
         cmocka_unit_test(period_is_the_iterations_not_the_loops_in_it),
         cmocka_unit_test(period_is_all_of_what_repeats_at_changing_lengths),
         cmocka_unit_test(period_is_found_past_odd_requests),
+        cmocka_unit_test(period_that_was_added_to_is_found_when_it_ends),
         cmocka_unit_test(period_is_not_found_where_all_varies),
         cmocka_unit_test(period_is_not_looked_for_when_it_is_off),
     };

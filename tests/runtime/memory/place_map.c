@@ -6,7 +6,7 @@
 #include <runtime/memory/place_map.h>
 
 #define BASE   UINT64_C(0x7000000000)
-#define PLACES 20000u /* the table grows three times */
+#define PLACES 20000u /* the table grows four times */
 
 typedef struct fixture {
     pleat__arena *arena;
