@@ -22,10 +22,10 @@
  * fewer requests. There are about as many such places as there are large tensors, whatever the
  * job's size; so a handle has at most one chunk for each PLEAT__HANDLE_SHARE chunks that exist, or
  * for each PLEAT__RUN_SHARE that are made for one request, whichever is more, and at most
- * PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24, D486); the second only as far as it is one chunk
- * for each PLEAT__RUN_ROOM that may still be made. The nearer the budget is, the more such a place
- * matters: a handle has at most one chunk, too, for each PLEAT__ROOM_SHARE that may still be made
- * (D277, D145). */
+ * PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24, D486, D491); the second only as far as it is one
+ * chunk for each PLEAT__RUN_ROOM that may still be made. The nearer the budget is, the more such a
+ * place matters: a handle has at most one chunk, too, for each PLEAT__ROOM_SHARE that may still be
+ * made (D277, D145). */
 #define PLEAT__HANDLE_CHUNKS 64u
 #define PLEAT__HANDLE_SHARE  512u
 #define PLEAT__RUN_SHARE     64u
