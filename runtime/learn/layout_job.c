@@ -337,23 +337,37 @@ pleat__schedule *pleat__layouts_take(pleat__layouts *layouts)
 
 /* ---- what is retired ---- */
 
-static bool lies_in(const pleat__layouts *layouts, uint64_t page, uint64_t pages)
+typedef struct looking {
+    const pleat__chunk_pool *pool;
+    const pleat__layout_made *made;
+} looking;
+
+/* Whether a place begins in none of a layout's views, which are in order of their pages. */
+static bool lies_elsewhere(void *context, pleat__place *place)
 {
-    const pleat__chunk_pool *pool = layouts->heap->pool;
-    pleat_va begin = pool->base + page * pool->page_bytes;
-    const pleat__place *first = pleat__place_map_next(layouts->places, begin);
-    return first != NULL && first->address - begin < pages * pool->page_bytes;
+    const looking *at = context;
+    const pleat__page_run *views = at->made->views;
+    uint64_t page = (place->address - at->pool->base) / at->pool->page_bytes;
+    size_t low = 0, high = at->made->view_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (views[middle].page + views[middle].pages <= page)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low == at->made->view_count || page < views[low].page;
 }
 
+/* The map is walked rather than asked where the next place begins: an index for that is made anew
+ * for each question that comes alone, and takes a page of host memory for each one in use. */
 static bool is_unused(const pleat__layouts *layouts, const pleat__layout_made *made)
 {
     for (uint32_t i = 0; i < made->schedule->lane_count; i++)
         if (made->schedule->lanes[i].live != 0)
             return false;
-    for (uint32_t i = 0; i < made->view_count; i++)
-        if (lies_in(layouts, made->views[i].page, made->views[i].pages))
-            return false;
-    return true;
+    looking at = {layouts->heap->pool, made};
+    return made->view_count == 0 || pleat__place_map_each(layouts->places, lies_elsewhere, &at);
 }
 
 /* Pages of the plan file's own views stay taken: homes may come to lie beside them. */

@@ -168,6 +168,16 @@ static inline void job_request(job *j, const job_shape *shape, uint32_t i, uint6
     j->now[i] = job_alloc(j, shape->bytes[i] + more, 0);
 }
 
+/* An iteration ends: what is left of it crosses. */
+static inline void job_turn(job *j)
+{
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        job_free(j, &j->before[i]);
+        j->before[i] = j->now[i];
+        j->now[i] = (job_tensor){0};
+    }
+}
+
 /* One iteration, with something odd at request `at`. */
 static inline void job_iterate(job *j, const job_shape *shape, job_disturbance what, uint32_t at)
 {
@@ -184,11 +194,7 @@ static inline void job_iterate(job *j, const job_shape *shape, job_disturbance w
         job_end_at(j, &ends, i);
     }
     job_free(j, &extra);
-    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
-        job_free(j, &j->before[i]);
-        j->before[i] = j->now[i];
-        j->now[i] = (job_tensor){0};
-    }
+    job_turn(j);
 }
 
 /* Iterations as they are, each begun by a mark. */
@@ -229,11 +235,7 @@ static inline void job_try_iterate(job *j, const job_shape *shape)
         }
         job_end_at(j, &ends, i);
     }
-    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
-        job_free(j, &j->before[i]);
-        j->before[i] = j->now[i];
-        j->now[i] = (job_tensor){0};
-    }
+    job_turn(j);
 }
 
 #endif

@@ -102,11 +102,7 @@ static void run_refused(job *j, const job_shape *shape, uint64_t most, int64_t *
         offset[i] = (int64_t)j->now[i].address;
         job_end_at(j, &ends, i);
     }
-    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
-        job_free(j, &j->before[i]);
-        j->before[i] = j->now[i];
-        j->now[i] = (job_tensor){0};
-    }
+    job_turn(j);
 }
 
 static void serve(uint64_t seed, uint64_t most, served *s)

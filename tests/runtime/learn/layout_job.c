@@ -337,6 +337,58 @@ static void layout_that_is_not_followed_any_more_is_unmapped(void **state)
     end(&p);
 }
 
+static bool lies_in_views(const job *j, const pleat__layout_made *made, const job_tensor *tensor)
+{
+    const pleat__chunk_pool *pool = layouts_of(j)->heap->pool;
+    for (uint32_t i = 0; i < made->view_count; i++) {
+        pleat_va begin = pool->base + made->views[i].page * pool->page_bytes;
+        if (tensor->address - begin < made->views[i].pages * pool->page_bytes)
+            return true;
+    }
+    return false;
+}
+
+/* An iteration at x; the first of its tensors that lies in a view of the layout that is followed is
+ * not freed by the job. */
+static job_tensor keep_one_in_views(planned *p, uint64_t x)
+{
+    job *j = &p->j;
+    job_shape shape = at_x(&p->scaled, x);
+    job_ends ends = job_ends_of(&shape);
+    job_tensor kept = {0};
+    assert_ok(pleat_mark(j->runtime));
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        job_request(j, &shape, i, 0);
+        if (kept.address == 0 && lies_in_views(j, &layouts_of(j)->now, &j->now[i])) {
+            kept = j->now[i];
+            j->now[i] = (job_tensor){0};
+        }
+        job_end_at(j, &ends, i);
+    }
+    job_turn(j);
+    assert_int_not_equal(kept.address, 0);
+    return kept;
+}
+
+/* (R8.) */
+static void layout_in_which_something_lies_stays_mapped(void **state)
+{
+    (void)state;
+    planned p;
+    begin(&p, SEED, 4);
+    run(&p, 4, 2);
+    run(&p, 9, 5);
+    const pleat__layouts *layouts = layouts_of(&p.j);
+    job_tensor kept = keep_one_in_views(&p, 9);
+    run(&p, 11, 4);
+    assert_int_equal(pleat_stats_of(p.j.runtime).instances, 2);
+    assert_int_equal(layouts->retired_count, 1);
+    job_free(&p.j, &kept); /* what was written there is read again */
+    run(&p, 11, 1);
+    assert_int_equal(layouts->retired_count, 0);
+    end(&p);
+}
+
 static void layout_of_another_job_gives_its_memory_back(void **state)
 {
     (void)state;
@@ -473,6 +525,7 @@ int main(void)
         cmocka_unit_test(layout_that_has_no_room_is_asked_for_once),
         cmocka_unit_test(layout_is_not_judged_by_what_is_larger),
         cmocka_unit_test(layout_that_is_not_followed_any_more_is_unmapped),
+        cmocka_unit_test(layout_in_which_something_lies_stays_mapped),
         cmocka_unit_test(layout_of_another_job_gives_its_memory_back),
         cmocka_unit_test(layout_that_is_being_made_is_waited_for_at_the_end),
         cmocka_unit_test(layout_outlives_memory_that_is_given_back_meanwhile),
