@@ -29,7 +29,6 @@ static void destroy(void *opaque)
     if (self->pool.gate != NULL)
         pleat__gate_end_mapper(self->pool.gate);
     pleat__place_map_release(&self->places);
-    pleat__free_order_release(&self->free_order);
     pleat__waiting_release(&self->waiting);
     pleat__heap_release(&self->heap);
     pleat__chunk_pool_release(&self->pool);
@@ -43,7 +42,6 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     if (self == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
     self->arena = context->arena;
-    self->free_order.arena = context->arena;
     self->stats = context->stats;
     self->refused_item = PLEAT__NO_ITEM;
     pleat_result result = pleat__chunk_pool_init(&self->pool, context->arena, context->space,
@@ -97,7 +95,6 @@ static void begin_iteration(policy *self)
     self->strayed = outside - self->outside;
     self->outside = outside;
     pleat__place_map_forget(&self->places);
-    pleat__free_order_mark(&self->free_order);
 }
 
 static pleat_result mark(void *opaque)
@@ -581,32 +578,10 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     return PLEAT_OK;
 }
 
-/* What the frees expected next will read: of one a little later its entry, of one sooner, whose
- * entry is here, where its ends lie. (With 45,000 requests live and other work on the machine the
- * 99th percentile of a free went from 340 to 270 ns by it, for 2 ns at the median. How far ahead:
- * D197 in docs/decisions.md.) pre: a schedule is followed; else the order says little. */
-static inline void prefetch_freed(policy *self, pleat_va address)
-{
-    pleat__free_order_note(&self->free_order, address);
-    pleat_va later = pleat__free_order_next(&self->free_order, 12);
-    pleat_va soon = pleat__free_order_next(&self->free_order, 6);
-    if (later != 0)
-        pleat__place_map_expect(&self->places, later);
-    if (soon == 0)
-        return;
-    const pleat__place *entry = pleat__place_map_home(&self->places, soon);
-    if (entry->address != soon || entry->several != NULL)
-        return;
-    pleat__occupancy_prefetch(&self->pool.occupancy, entry->run.begin);
-    pleat__occupancy_prefetch(&self->pool.occupancy, entry->run.begin + entry->run.count - 1);
-}
-
 static pleat_result free_place(void *opaque, pleat_va address)
 {
     policy *self = opaque;
     prefetch_free(self, address);
-    if (self->learner.current != NULL)
-        prefetch_freed(self, address);
     pleat__place *entry = pleat__place_map_find(&self->places, address);
     if (entry == NULL || (entry->stream == PLEAT__OVERFLOW && is_unfenced(self, address)))
         return PLEAT_E_NOT_FOUND;

@@ -6,7 +6,6 @@
 #define PLEAT_RUNTIME_POLICY_PLEAT_INTERNAL_H
 
 #include <runtime/base/policy.h>
-#include <runtime/follow/free_order.h>
 #include <runtime/learn/learner.h>
 #include <runtime/memory/rest.h>
 #include <runtime/memory/waiting_frees.h>
@@ -18,7 +17,6 @@ typedef struct pleat__pleat {
     uint16_t last_index;
     bool has_stream;
     pleat__place_map places;
-    pleat__free_order free_order;
     pleat__chunk_pool pool;
     pleat__heap heap;
     pleat__learner learner;

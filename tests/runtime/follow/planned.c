@@ -5,7 +5,6 @@
 #include "job.h"
 
 #include <runtime/base/states.h>
-#include <runtime/follow/free_order.h>
 
 /* Runs `count` iterations with marks; returns what the counters gained in them. */
 static pleat_stats run_iterations(job *j, const job_shape *shape, uint32_t count)
@@ -459,33 +458,6 @@ static void planned_blocks_know_their_stream(void **state)
     job_stop(&j);
 }
 
-static void freed_order_of_the_last_iteration_is_expected(void **state)
-{
-    (void)state;
-    pleat__free_order freed = {0};
-    assert_ok(pleat__arena_create(&freed.arena));
-    pleat__arena *arena = freed.arena;
-    for (pleat_va round = 0; round < 3; round++) {
-        pleat__free_order_mark(&freed);
-        for (pleat_va i = 1; i <= 5000; i++) {
-            /* One is missing and one is new in each: the order is found again behind them. */
-            if (i == 1000 + round)
-                continue;
-            if (i == 2000 + round)
-                pleat__free_order_note(&freed, 999999 + round);
-            pleat__free_order_note(&freed, i);
-            bool odd = (i >= 997 && i <= 1004) || (i >= 1997 && i <= 2004) || i >= 4998;
-            if (round == 2 && !odd) {
-                assert_int_equal(pleat__free_order_next(&freed, 0), i + 1);
-                assert_int_equal(pleat__free_order_next(&freed, 1), i + 2);
-            }
-        }
-    }
-    assert_int_equal(pleat__free_order_next(&freed, 0), 0);
-    pleat__free_order_release(&freed);
-    pleat__arena_destroy(arena);
-}
-
 /* R12. */
 static void states_setter_counts_causes(void **state)
 {
@@ -522,7 +494,6 @@ int main(void)
         cmocka_unit_test(planned_memory_changes_streams_behind_one_wait),
         cmocka_unit_test(planned_streams_keep_their_memory_while_there_is_more),
         cmocka_unit_test(planned_blocks_know_their_stream),
-        cmocka_unit_test(freed_order_of_the_last_iteration_is_expected),
         cmocka_unit_test(states_setter_counts_causes),
     };
     return cmocka_run_group_tests_name("planned", tests, NULL, NULL);
