@@ -2,16 +2,18 @@
  * matcher.c: the matcher's ways back (see matcher.h).
  *
  * In order, for a request that is not the one at the cursor:
- *   near     one of the next few items is it: those skipped become open
+ *   near     one of the next few static items is it: those skipped become open
  *   open     it was skipped before (it came out of order)
  *   dynamic  the cursor is at a dynamic request: it is that one, whatever its size
- *   far      it is an item further ahead
+ *   far      it is a static item further ahead
  *   resync   after some misses in a row, the last PLEAT__GRAM sizes are looked up among all runs of
- *            as many in the sequence: the cursor goes behind the nearest one, ahead or behind
+ *            as many static items in the sequence: the cursor goes behind the nearest one, ahead or
+ *            behind
  * (layers repeat: always going ahead left a mixture-of-experts job one layer off, then two). An
  * evaluation loop or a logging step between iterations ends so, where no mark says it. Open items
  * are those behind the cursor only, so no item is handed out twice in one pass, and no item needs a
- * flag.
+ * flag. (To keep all places nearby with their prices until later requests say which was right is no
+ * better: D492 in docs/decisions.md.)
  *
  * A wrong guess costs speed: its slot is found busy, or its memory is not there for another.
  */
@@ -24,10 +26,7 @@
 /* In items or requests. What half and twice the values do: docs/decisions.md, D150 to D158. */
 #define NEAR        3u  /* static items ahead that are looked at first */
 #define FAR         16u /* static items ahead that are looked at after the open ones */
-#define AROUND      8u  /* items on both sides of where the aligner stands */
 #define MISSES      3u  /* requests in a row that matched nothing, before resync */
-#define LOST        8u  /* the same where an aligner follows, which knows more ways back */
-#define ASTRAY      32u /* the same beside dynamic items, where extra requests are usual */
 #define MARK_OPEN   64u /* requests during which a mark in the beginning may still prove true */
 #define MARK_AT_END 32u /* a mark ends the beginning where at most so many items are left of it */
 #define MARK_EARLY  4u  /* requests of an iteration that may come behind its mark */
@@ -94,7 +93,7 @@ static void grams_fill(pleat__matcher *matcher)
     uint32_t run = 0;
     matcher->gram_count = 0;
     for (uint32_t i = 0; i < matcher->count; i++) {
-        bool fixed = !matcher->aligns || pleat__aligner_is_fixed(&matcher->aligner, i);
+        bool fixed = matcher->items[i].kind != PLEAT__ITEM_DYNAMIC;
         run = i == matcher->begin ? 0 : run;
         run = fixed ? run + 1 : 0;
         if (run >= PLEAT__GRAM)
@@ -129,18 +128,16 @@ void pleat__matcher_jump(pleat__matcher *matcher, uint32_t cursor)
     matcher->cursor = cursor;
     matcher->open_count = 0;
     matcher->misses = 0;
-    matcher->frees = 0;
-    matcher->aligner.on = false;
 }
 
 pleat_result pleat__matcher_init(pleat__matcher *matcher, pleat__arena *arena,
                                  pleat__expected *items, uint32_t begin, uint32_t count)
 {
-    *matcher = (pleat__matcher){
-        .arena = arena, .items = items, .begin = begin, .count = count, .held_for = PLEAT__NO_ITEM};
+    *matcher = (pleat__matcher){.arena = arena, .items = items, .begin = begin, .count = count};
     if (begin >= count)
         return pleat__fail(PLEAT_E_INVALID, "a sequence without an iteration");
-    matcher->aligns = pleat__aligner_init(&matcher->aligner, items, begin, count);
+    for (uint32_t i = 0; i < count; i++)
+        matcher->varies |= items[i].kind == PLEAT__ITEM_DYNAMIC;
     return grams_make(matcher);
 }
 
@@ -163,7 +160,6 @@ void pleat__matcher_restart(pleat__matcher *matcher)
     matcher->cursor = matcher->begin;
     matcher->open_count = 0;
     matcher->misses = 0;
-    matcher->aligner.on = false;
 }
 
 void pleat__matcher_mark(pleat__matcher *matcher)
@@ -188,14 +184,11 @@ void pleat__matcher_mark(pleat__matcher *matcher)
 
 void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item)
 {
-    bool lost = matcher->aligns ? matcher->aligner.on : matcher->misses > 0;
-    if (!lost)
+    if (matcher->misses == 0)
         return;
     matcher->cursor = item;
     matcher->open_count = 0;
     matcher->misses = 0;
-    if (matcher->aligns)
-        pleat__aligner_start(&matcher->aligner, item);
 }
 
 static void open_add(pleat__matcher *matcher, uint32_t item)
@@ -207,25 +200,31 @@ static void open_add(pleat__matcher *matcher, uint32_t item)
     matcher->open[matcher->open_count++] = item;
 }
 
+static bool is_dynamic(const pleat__matcher *matcher, uint32_t item)
+{
+    return matcher->items[item].kind == PLEAT__ITEM_DYNAMIC;
+}
+
 static bool is_it(const pleat__expected *item, uint64_t bytes, uint16_t stream)
 {
     return item->bytes == bytes && item->stream == stream && item->kind != PLEAT__ITEM_DYNAMIC;
 }
 
-/* Looks at up to `statics` items from the cursor on. What is passed over becomes open. */
+/* Looks at up to `statics` static items from the cursor on. What is passed over of them becomes
+ * open. */
 static uint32_t look_ahead(pleat__matcher *matcher, uint64_t bytes, uint16_t stream,
                            uint32_t statics)
 {
-    uint32_t at = matcher->cursor;
+    uint32_t at = matcher->cursor, left = PLEAT__AHEAD;
     while (!is_it(&matcher->items[at], bytes, stream)) {
-        if (--statics == 0)
-            return PLEAT__NO_ITEM;
+        statics -= !is_dynamic(matcher, at);
         at = next_of(matcher, at);
-        if (at == matcher->cursor)
+        if (statics == 0 || --left == 0 || at == matcher->cursor)
             return PLEAT__NO_ITEM;
     }
     for (uint32_t skipped = matcher->cursor; skipped != at; skipped = next_of(matcher, skipped))
-        open_add(matcher, skipped);
+        if (!is_dynamic(matcher, skipped))
+            open_add(matcher, skipped);
     matcher->cursor = next_of(matcher, at);
     return at;
 }
@@ -309,7 +308,6 @@ bool pleat__matcher_resync(pleat__matcher *matcher, const uint64_t recent[PLEAT_
     matcher->cursor = next_of(matcher, *item);
     matcher->open_count = 0;
     matcher->misses = 0;
-    matcher->aligner.on = false;
     matcher->resyncs++;
     memmove(matcher->recent, recent, sizeof matcher->recent);
     return true;
@@ -326,51 +324,26 @@ static void leave_beginning(pleat__matcher *matcher, uint64_t bytes, uint16_t st
         matcher->marked = 0;
         matcher->open_count = 0;
         matcher->cursor = matcher->begin;
-        matcher->aligner.on = false;
     }
 }
 
-/* One that was passed over or taken early: nearby, and not where the aligner stands. */
-static uint32_t look_around(const pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
+/* The dynamic request at the cursor. */
+static uint32_t take_dynamic(pleat__matcher *matcher, uint16_t stream)
 {
-    for (uint32_t i = 1; i <= AROUND; i++) {
-        uint32_t ahead = matcher->cursor + i, behind = matcher->cursor - i;
-        if (behind < matcher->count && is_it(&matcher->items[behind], bytes, stream))
-            return behind;
-        if (ahead < matcher->count && is_it(&matcher->items[ahead], bytes, stream))
-            return ahead;
-    }
-    return PLEAT__NO_ITEM;
+    uint32_t item = matcher->cursor;
+    if (!is_dynamic(matcher, item) || matcher->items[item].stream != stream)
+        return PLEAT__NO_ITEM;
+    matcher->cursor = next_of(matcher, item);
+    return item;
 }
 
-static uint32_t align(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
-{
-    uint8_t gap = pleat__gap_of(matcher->frees);
-    matcher->frees = 0;
-    if (!matcher->aligner.on)
-        pleat__aligner_start(&matcher->aligner, matcher->cursor);
-    uint32_t item = pleat__aligner_step(&matcher->aligner, bytes, stream, gap);
-    matcher->cursor = matcher->aligner.next;
-    matcher->held_for = item == PLEAT__ALIGNER_EXTRA ? PLEAT__NO_ITEM : item;
-    if (item != PLEAT__ALIGNER_EXTRA && (is_it(&matcher->items[item], bytes, stream) ||
-                                         matcher->items[item].kind == PLEAT__ITEM_DYNAMIC))
-        return item;
-    if (item != PLEAT__ALIGNER_EXTRA && matcher->learned &&
-        !pleat__aligner_is_fixed(&matcher->aligner, item) &&
-        matcher->items[item].stream == stream) {
-        /* It had the same size twice by chance. */
-        matcher->items[item].kind = PLEAT__ITEM_DYNAMIC;
-        return item;
-    }
-    return look_around(matcher, bytes, stream);
-}
-
-/* The same without dynamic requests ahead. */
 static uint32_t look(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 {
     uint32_t item = look_ahead(matcher, bytes, stream, NEAR);
     if (item == PLEAT__NO_ITEM)
         item = open_take(matcher, bytes, stream);
+    if (item == PLEAT__NO_ITEM)
+        item = take_dynamic(matcher, stream);
     if (item == PLEAT__NO_ITEM)
         item = look_ahead(matcher, bytes, stream, FAR);
     return item;
@@ -379,19 +352,9 @@ static uint32_t look(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 uint32_t pleat__matcher_search(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 {
     leave_beginning(matcher, bytes, stream);
-    uint32_t item = matcher->aligns ? align(matcher, bytes, stream) : look(matcher, bytes, stream);
-    if (item != PLEAT__NO_ITEM) {
-        /* A dynamic one may have been any request, and so may one that the aligner did not expect.
-         */
-        if (!matcher->aligns ||
-            (item == matcher->held_for && is_it(&matcher->items[item], bytes, stream)))
-            matcher->misses = 0;
-        return item;
-    }
-    matcher->misses++;
-    bool lost = matcher->aligns ? matcher->aligner.lost >= LOST || matcher->misses >= ASTRAY
-                                : matcher->misses >= MISSES;
-    if (lost && pleat__matcher_resync(matcher, matcher->recent, &item))
-        return item;
-    return PLEAT__NO_ITEM;
+    uint32_t item = look(matcher, bytes, stream);
+    matcher->misses = item == PLEAT__NO_ITEM ? matcher->misses + 1 : 0;
+    if (matcher->misses >= MISSES)
+        (void)pleat__matcher_resync(matcher, matcher->recent, &item);
+    return item;
 }

@@ -9,11 +9,27 @@
 #ifndef PLEAT_RUNTIME_FOLLOW_MATCHER_H
 #define PLEAT_RUNTIME_FOLLOW_MATCHER_H
 
-#include <runtime/follow/aligner.h>
+#include <runtime/memory/heap.h>
+
+typedef enum pleat__item_kind {
+    PLEAT__ITEM_SLOT = 0,    /* has a place */
+    PLEAT__ITEM_LOOSE = 1,   /* the same in every iteration, but without a place */
+    PLEAT__ITEM_DYNAMIC = 2, /* any size, or not there at all */
+} pleat__item_kind;
+
+/* A request that is expected. */
+typedef struct pleat__expected {
+    uint64_t bytes; /* as requested */
+    pleat__place place;
+    uint32_t lane; /* dynamic: PLEAT__NO_LANE, or the lane it goes to */
+    uint16_t stream;
+    uint8_t kind;
+} pleat__expected;
 
 #define PLEAT__NO_ITEM UINT32_MAX
-#define PLEAT__OPEN    32u /* skipped items that may still come (D192) */
-#define PLEAT__GRAM    4u  /* sizes in a row that say where in the sequence we are */
+#define PLEAT__OPEN    32u  /* skipped items that may still come (D192) */
+#define PLEAT__GRAM    4u   /* sizes in a row that say where in the sequence we are */
+#define PLEAT__AHEAD   128u /* items ahead that are looked at, dynamic ones included (D493) */
 
 /* PLEAT__GRAM sizes that follow each other in the sequence, for resync. */
 typedef struct pleat__gram {
@@ -35,13 +51,8 @@ typedef struct pleat__matcher {
     pleat__gram *grams;           /* by (hash, last) */
     uint32_t gram_count;
     uint64_t resyncs;
-    uint32_t frees; /* since the last request */
-    bool aligns;    /* the sequence has dynamic requests: `aligner` finds the way */
-    bool learned;   /* ... and what varies is still being found out */
-    pleat__aligner aligner;
-    uint32_t held_for; /* with an aligner: the item that the last request probably was, or
-                          PLEAT__NO_ITEM */
-    bool indexed;      /* `grams` is filled */
+    bool varies;  /* the sequence has dynamic requests */
+    bool indexed; /* `grams` is filled */
 } pleat__matcher;
 
 /* `items` is the caller's and stays. Their sizes may change; the index by rows of sizes keeps those
@@ -84,10 +95,8 @@ static inline uint32_t pleat__matcher_next(pleat__matcher *matcher, uint64_t byt
     uint32_t at = matcher->cursor;
     const pleat__expected *item = &matcher->items[at];
     pleat__matcher_remember(matcher, bytes);
-    if (item->bytes != bytes || item->stream != stream || item->kind == PLEAT__ITEM_DYNAMIC ||
-        matcher->aligner.on)
+    if (item->bytes != bytes || item->stream != stream)
         return pleat__matcher_search(matcher, bytes, stream);
-    matcher->frees = 0;
     matcher->cursor = at + 1 == matcher->count ? matcher->begin : at + 1;
     matcher->misses = 0;
     /* The next request's item, and the one behind it: far apart in time, near in memory

@@ -68,11 +68,10 @@ static bool has_place(const loader *load, const pleat__slot *slot)
            is_backed(load, slot->place, granules);
 }
 
-static void load_slot(loader *load, const pleat__slot *slot, uint32_t gap, pleat__expected *item)
+static void load_slot(loader *load, const pleat__slot *slot, pleat__expected *item)
 {
     uint32_t granules = (uint32_t)pleat__ceil_div(slot->size, PLEAT__GRANULE_BYTES);
-    *item = (pleat__expected){
-        .bytes = slot->size, .lane = slot->lane, .stream = slot->stream, .gap = pleat__gap_of(gap)};
+    *item = (pleat__expected){.bytes = slot->size, .lane = slot->lane, .stream = slot->stream};
     if (slot->class == PLEAT__CLASS_DYNAMIC) {
         item->kind = PLEAT__ITEM_DYNAMIC;
         return;
@@ -95,12 +94,8 @@ static void load_slot(loader *load, const pleat__slot *slot, uint32_t gap, pleat
 
 static void load_sequence(loader *load, const pleat__sequence *sequence, pleat__expected *items)
 {
-    uint32_t last = 0; /* the event behind the request before */
-    for (uint32_t i = 0; i < sequence->slot_count; i++) {
-        uint32_t gap = sequence->slots[i].alloc_at - last;
-        last = sequence->slots[i].alloc_at + 1;
-        load_slot(load, &sequence->slots[i], gap, &items[i]);
-    }
+    for (uint32_t i = 0; i < sequence->slot_count; i++)
+        load_slot(load, &sequence->slots[i], &items[i]);
 }
 
 /* How many runs and places of several runs there will be; one run more for the last slot's try. */
@@ -268,7 +263,6 @@ pleat_result pleat__schedule_learned(pleat__arena *arena, pleat__expected *items
         return result;
     }
     schedule->items = items;
-    schedule->matcher.learned = true;
     *out = schedule;
     return PLEAT_OK;
 }

@@ -3,10 +3,10 @@
  */
 #include <runtime/follow/size_parameter.h>
 
-/* Items behind and ahead of the cursor whose sizes are kept at x: what the matcher and its
- * alignment look at (aligner.h, PLEAT__ALIGNER_BAND), with as many to spare (D201). */
+/* Items behind and ahead of the cursor whose sizes are kept at x: what the matcher looks at, with
+ * as many to spare (D201). */
 #define BEHIND 16u
-#define AHEAD  (2 * PLEAT__ALIGNER_BAND)
+#define AHEAD  (2 * PLEAT__AHEAD)
 /* Items from the cursor on that a request may be whose size says another x (D183). */
 #define NEAR 3u
 /* Values of x that are tried in one iteration. A job that has left the recipe altogether then costs

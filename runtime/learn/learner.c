@@ -323,7 +323,7 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     learner->recording = tries;     /* a plan that is left is to leave no gap in it */
     learner->heap->wakes_holes = 2; /* a job may mark its beginning */
     /* Where sizes vary much is not in a plan that will do without more memory. */
-    if (!learner->schedule->matcher.aligns && plan->recipe == NULL)
+    if (!learner->schedule->matcher.varies && plan->recipe == NULL)
         learner->heap->planned = learner->heap->pool->count;
     if (tries)
         pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);

@@ -158,12 +158,8 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
     }
     pleat__view_pin(place);
     *pleat__recording_key_at(recording, recording->end) = pleat__recording_key_of(bytes, stream);
-    *pleat__recording_at(recording, recording->end++) =
-        (pleat__expected){.bytes = bytes,
-                          .place = *place,
-                          .lane = PLEAT__NO_LANE,
-                          .stream = stream,
-                          .gap = PLEAT__GAP_UNKNOWN};
+    *pleat__recording_at(recording, recording->end++) = (pleat__expected){
+        .bytes = bytes, .place = *place, .lane = PLEAT__NO_LANE, .stream = stream};
     if (!recording->marked)
         return look_for_repeat(recording);
     pleat__period_step_marked(recording);

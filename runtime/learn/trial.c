@@ -124,8 +124,7 @@ void pleat__trial_end(pleat__trial *trial)
 /* Whether the item comes in every iteration, and with this size. */
 static bool is_fixed(const pleat__matcher *matcher, uint32_t item)
 {
-    return matcher->aligns ? pleat__aligner_is_fixed(&matcher->aligner, item)
-                           : matcher->items[item].kind != PLEAT__ITEM_DYNAMIC;
+    return matcher->items[item].kind != PLEAT__ITEM_DYNAMIC;
 }
 
 static uint64_t fixed_bytes(const pleat__matcher *matcher, uint32_t from, uint32_t to)

@@ -1,6 +1,7 @@
 /*
- * heap_fit.c: which hole a request gets, and which end of it: the one file to change for another
- * rule.
+ * heap_fit.c: which hole a request gets, and which end of it: the file to change for another rule.
+ * (A run of just the size wanted that was given back a moment ago is taken without asking:
+ * take_back in heap.c.)
  *
  * It gets the smallest free run of its zone that holds it, and of several of that size the lowest:
  * best fit, in O(log n) free runs. Views are made of whole free handles (stitch.c), so what is free

@@ -585,8 +585,6 @@ static pleat_result free_place(void *opaque, pleat_va address)
     pleat__place *entry = pleat__place_map_find(&self->places, address);
     if (entry == NULL || (entry->stream == PLEAT__OVERFLOW && is_unfenced(self, address)))
         return PLEAT_E_NOT_FOUND;
-    if (self->learner.current != NULL)
-        self->learner.current->matcher.frees++;
     uint64_t rounded = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
     pleat__count_free(self->stats, rounded - entry->slack);
     if (!leave_place(self, entry))

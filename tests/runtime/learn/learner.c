@@ -291,6 +291,11 @@ static void learner_counts_what_outgrew_its_place(void **state)
 
 /* ---- plan files ---- */
 
+static uint64_t drawn_size(test_random *random)
+{
+    return 4096 + test_random_below(random, 200000);
+}
+
 /* The plan of a job of such a shape. With `random` every third of its sizes varies, which has
  * lanes. */
 static pleat_plan *plan_of(const job_shape *of, test_random *random)
@@ -305,7 +310,7 @@ static pleat_plan *plan_of(const job_shape *of, test_random *random)
     assert_ok(pleat_record_begin(j.runtime, NULL));
     for (uint32_t n = 0; n < 3; n++) {
         for (uint32_t i = 0; random != NULL && i < JOB_REQUESTS; i += 3)
-            shape.bytes[i] = 4096 + test_random_below(random, 200000);
+            shape.bytes[i] = drawn_size(random);
         run(&j, &shape, 1);
     }
     assert_ok(pleat_mark(j.runtime));
@@ -462,7 +467,7 @@ static void learner_leaves_what_lies_in_a_plan_file(void **state)
     job_start(&j, "pleat", plan, 0);
     job_tensor kept[64];
     for (uint32_t i = 0; i < 64; i++)
-        kept[i] = job_alloc(&j, other.bytes[i], 0);
+        kept[i] = job_alloc(&j, i % 3 == 0 ? drawn_size(&random) : other.bytes[i], 0);
     assert_true(pleat_stats_of(j.runtime).planned != 0 && pleat_stats_of(j.runtime).lane != 0);
     run(&j, &shape, 8);
     assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
