@@ -1,5 +1,6 @@
 /*
- * plan.c: plans a recorded job and says what the plan takes: plan RECORDING
+ * plan.c: plans a recorded job and says how many requests it plans: plan TRACE, one that `pleat
+ * import` wrote
  *
  * Built with cc plan.c $(pkg-config --cflags --libs pleat)
  */
@@ -19,7 +20,7 @@ int main(int argc, char **argv)
     pleat_trace *trace;
     pleat_plan *plan;
     if (argc != 2) {
-        fprintf(stderr, "usage: plan RECORDING\n");
+        fprintf(stderr, "usage: plan TRACE\n");
         return 2;
     }
     if (pleat_trace_read(argv[1], &trace) != PLEAT_OK)

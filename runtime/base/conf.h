@@ -29,7 +29,7 @@ typedef struct pleat__divisions {
 
 /* X(key, type, field type, default, text) */
 #define PLEAT__CONF(X)                                                                             \
-    X(small, size, uint64_t, 1u << 20,                                                             \
+    X(small, size, uint64_t, 64u << 10,                                                            \
       "requests below this many bytes that have no slot lie in a region of their own")             \
     X(views, number, uint64_t, 24u << 10,                                                          \
       "maps of stitched views, one for each piece of memory, that are kept in case they are "      \

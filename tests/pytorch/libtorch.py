@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 try:
     import torch
@@ -22,7 +23,7 @@ sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
-from pleat import _shim, libtorch  # noqa: E402
+from pleat import _command, _shim, libtorch  # noqa: E402
 
 HOME = pathlib.Path(torch.__file__).parent if torch is not None else pathlib.Path("/none")
 THERE = (HOME / "lib" / "libtorch_cuda.so").is_file()
@@ -76,6 +77,14 @@ class Libtorch(unittest.TestCase):
             plan = str(self.folder / "a.plan")
             self.run_it(self.plain, LD_PRELOAD=self.library, PLEAT="1", PLEAT_SAVE_PLAN=plan)
             self.assertIn("of them planned", self.run_it(self.plain, LD_PRELOAD=self.library, PLEAT="1", PLEAT_PLAN=plan)[1])
+
+    def test_the_command_of_an_installation_ends_well(self):
+        line = ["libtorch", str(HOME), "-o", str(self.folder / "made.so")]
+        with mock.patch("sys.argv", ["pleat", *line]), mock.patch.object(_shim, "compile_with") as compiled, \
+                contextlib.redirect_stdout(io.StringIO()) as said:
+            _command.main()
+        self.assertEqual(compiled.call_count, 1)
+        self.assertEqual(said.getvalue().strip(), line[-1])
 
     def test_a_program_calls_for_it(self):
         self.assertEqual(self.run_it(self.calling)[0][0], "CUDA memory is served by pleat")

@@ -72,6 +72,7 @@ static pleat_result take_instance(const pleat_trace *trace, const char *path, pl
     PLEAT_TRY(result);
     if (own == NULL)
         return PLEAT_OK;
+    own->answers_only = (*plan)->answers_only;
     pleat_plan_free(*plan);
     *plan = own;
     return PLEAT_OK;

@@ -16,6 +16,7 @@ def main():
         asked = [asked[1], "--help"]
     if asked and asked[0] in PYTHON:
         PYTHON[asked[0]](asked[1:])
+        return
     try:
         os.execv(BINARY, ["pleat", *sys.argv[1:]])
     except OSError as problem:

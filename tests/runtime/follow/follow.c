@@ -577,7 +577,7 @@ static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
     (void)state;
     pleat__conf conf;
     assert_ok(pleat__conf_read("", &conf));
-    assert_true(conf.small == 1 << 20 && conf.learn && conf.check);
+    assert_true(conf.small == 64 << 10 && conf.learn && conf.check);
     assert_ok(pleat__conf_read("small:512k,views:3g,learn:off", &conf));
     assert_true(conf.small == 512 << 10 && conf.views == 3ull << 30 && !conf.learn);
     assert_string_equal(pleat__conf_line_of(&conf, 0).value, "512k");
