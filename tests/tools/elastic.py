@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 sys.dont_write_bytecode = True
 from made import record  # noqa: E402
@@ -66,6 +67,20 @@ class Elastic(unittest.TestCase):
         whole = pleat("plan", self.path("8.pickle"), "--json")
         self.assertEqual(self.asked("--at", "8")["at_max_live_bytes"],
                          json.loads(whole.stdout)["max_live_bytes"])
+
+    def test_one_that_is_not_to_be_followed_is_followed_at_no_size(self):
+        with open(self.path("plan"), "rb") as file:
+            packed = bytearray(file.read()[:-4])  # the last is a checksum
+        packed[packed.index(b"pleat plan") + 10] += 16  # its version, as of one where learning does better
+        with open(self.path("lost.plan"), "wb") as file:
+            file.write(packed + zlib.crc32(packed[:-2]).to_bytes(4, "big"))
+        for batch in (2, 3, 4):
+            job = self.path("%d.pickle" % batch)
+            self.assertIn("is not followed", pleat("replay", job, "--plan", self.path("lost.plan")).stdout)
+            with_it, alone = (json.loads(pleat("replay", job, *plan, "--json").stdout)
+                              for plan in (["--plan", self.path("lost.plan")], []))
+            for key in ("planned", "peak_physical_bytes", "driver_calls"):
+                self.assertEqual(with_it[key], alone[key], key)
 
     def test_replays_at_other_sizes_are_planned(self):
         for batch in (2, 3, 4, 8):
