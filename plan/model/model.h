@@ -12,7 +12,7 @@
 #include <plan/model/iteration.h>
 #include <plan/place/place.h>
 
-/* Requests under this are small: where they have no place they are pooled apart. */
+/* Requests under this are counted as small in reports. */
 #define PLEAT__SMALL_BYTES (1u << 20)
 
 typedef struct pleat__model {

@@ -11,9 +11,10 @@
  *            behind
  * (layers repeat: always going ahead left a mixture-of-experts job one layer off, then two). An
  * evaluation loop or a logging step between iterations ends so, where no mark says it. Open items
- * are those behind the cursor only, so no item is handed out twice in one pass, and no item needs a
- * flag. (To keep all places nearby with their prices until later requests say which was right is no
- * better: D492 in docs/decisions.md.)
+ * are those behind the cursor, so no item is handed out twice in one pass, and no item needs a
+ * flag; where an iteration ended unmarked one may be, and its slot is found busy. (To keep all
+ * places nearby with their prices until later requests say which was right is no better: D492 in
+ * docs/decisions.md.)
  *
  * A wrong guess costs speed: its slot is found busy, or its memory is not there for another.
  */
@@ -23,7 +24,8 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* In items or requests. What half and twice the values do: docs/decisions.md, D150 to D158. */
+/* In items or requests. What half and twice the values do: docs/decisions.md, D150, D151, D153
+ * and D156 to D158. */
 #define NEAR        3u  /* static items ahead that are looked at first */
 #define FAR         16u /* static items ahead that are looked at after the open ones */
 #define MISSES      3u  /* requests in a row that matched nothing, before resync */
@@ -136,8 +138,6 @@ pleat_result pleat__matcher_init(pleat__matcher *matcher, pleat__arena *arena,
     *matcher = (pleat__matcher){.arena = arena, .items = items, .begin = begin, .count = count};
     if (begin >= count)
         return pleat__fail(PLEAT_E_INVALID, "a sequence without an iteration");
-    for (uint32_t i = 0; i < count; i++)
-        matcher->varies |= items[i].kind == PLEAT__ITEM_DYNAMIC;
     return grams_make(matcher);
 }
 

@@ -51,7 +51,6 @@ typedef struct pleat__matcher {
     pleat__gram *grams;           /* by (hash, last) */
     uint32_t gram_count;
     uint64_t resyncs;
-    bool varies;  /* the sequence has dynamic requests */
     bool indexed; /* `grams` is filled */
 } pleat__matcher;
 

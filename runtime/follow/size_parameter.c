@@ -3,8 +3,8 @@
  */
 #include <runtime/follow/size_parameter.h>
 
-/* Items behind and ahead of the cursor whose sizes are kept at x: what the matcher looks at, with
- * as many to spare (D201). */
+/* Items behind and ahead of the cursor whose sizes are kept at x: ahead what the matcher looks at,
+ * with as many to spare, behind some of those that it passed over (D201). */
 #define BEHIND 16u
 #define AHEAD  (2 * PLEAT__AHEAD)
 /* Items from the cursor on that a request may be whose size says another x (D183). */

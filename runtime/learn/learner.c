@@ -309,6 +309,15 @@ void pleat__learner_pace(pleat__learner *learner)
 
 /* ---- plan files ---- */
 
+/* Whether a sequence has dynamic requests. */
+static bool varies(const pleat__matcher *matcher)
+{
+    for (uint32_t i = 0; i < matcher->count; i++)
+        if (matcher->items[i].kind == PLEAT__ITEM_DYNAMIC)
+            return true;
+    return false;
+}
+
 pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
                                  const pleat_plan *plan, bool tries)
 {
@@ -323,7 +332,7 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     learner->recording = tries;     /* a plan that is left is to leave no gap in it */
     learner->heap->wakes_holes = 2; /* a job may mark its beginning */
     /* Where sizes vary much is not in a plan that will do without more memory. */
-    if (!learner->schedule->matcher.varies && plan->recipe == NULL)
+    if (!varies(&learner->schedule->matcher) && plan->recipe == NULL)
         learner->heap->planned = learner->heap->pool->count;
     if (tries)
         pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);

@@ -56,16 +56,10 @@ static inline uint32_t pleat__place_table_home(const pleat__place_table *table, 
                       table->shift);
 }
 
-/* Where a place at this address is looked for first. */
-static inline pleat__place *pleat__place_map_home(const pleat__place_map *map, pleat_va address)
-{
-    return &map->table.entries[pleat__place_table_home(&map->table, address)];
-}
-
 /* A place at this address will be put in: its entry is fetched meanwhile. */
 static inline void pleat__place_map_expect(const pleat__place_map *map, pleat_va address)
 {
-    __builtin_prefetch(pleat__place_map_home(map, address), 1);
+    __builtin_prefetch(&map->table.entries[pleat__place_table_home(&map->table, address)], 1);
 }
 
 /* Notes the beginning in `index`; without host memory `index` goes, until it is wanted again. */
