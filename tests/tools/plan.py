@@ -162,10 +162,10 @@ class Plan(unittest.TestCase):
         self.assertGreater(self.taken(drawn, "--plan", plan), learned)
 
     def test_a_plan_without_a_place_for_many_is_not_followed(self):
-        """On its own recording it took less memory than learning, on another run of the job 6 % more."""
+        """On its own recording it takes less memory than learning: what has no place in it lies beside."""
         drawn = [self.path("run-%d.pickle.gz" % run) for run in range(2)]
         for run, path in enumerate(drawn):
-            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1153210751",
+            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1468517689",
                             "--run", str(run), "-o", path], check=True, capture_output=True)
         plan = self.path("other.plan")
         (tried,) = self.planned(drawn[1], "-o", plan)["replayed"]
