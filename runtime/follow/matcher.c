@@ -40,6 +40,11 @@ static uint32_t next_of(const pleat__matcher *matcher, uint32_t item)
     return item + 1 == matcher->count ? matcher->begin : item + 1;
 }
 
+static bool is_dynamic(const pleat__matcher *matcher, uint32_t item)
+{
+    return matcher->items[item].kind == PLEAT__ITEM_DYNAMIC;
+}
+
 static uint64_t hash_with(uint64_t hash, uint64_t size)
 {
     return (hash ^ size) * UINT64_C(0x9e3779b97f4a7c15);
@@ -95,9 +100,8 @@ static void grams_fill(pleat__matcher *matcher)
     uint32_t run = 0;
     matcher->gram_count = 0;
     for (uint32_t i = 0; i < matcher->count; i++) {
-        bool fixed = matcher->items[i].kind != PLEAT__ITEM_DYNAMIC;
         run = i == matcher->begin ? 0 : run;
-        run = fixed ? run + 1 : 0;
+        run = is_dynamic(matcher, i) ? 0 : run + 1;
         if (run >= PLEAT__GRAM)
             matcher->grams[matcher->gram_count++] = (pleat__gram){gram_hash_at(matcher, i), i};
     }
@@ -198,11 +202,6 @@ static void open_add(pleat__matcher *matcher, uint32_t item)
         matcher->open_count--;
     }
     matcher->open[matcher->open_count++] = item;
-}
-
-static bool is_dynamic(const pleat__matcher *matcher, uint32_t item)
-{
-    return matcher->items[item].kind == PLEAT__ITEM_DYNAMIC;
 }
 
 static bool is_it(const pleat__expected *item, uint64_t bytes, uint16_t stream)
