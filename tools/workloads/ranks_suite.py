@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -31,6 +32,8 @@ EFFICIENCY = {"pleat": 0.98, "pleat-kept": 0.99}
 STEADY_FROM = 4  # harness's: iterations before it set up or are learned
 JOB_SECONDS = 120  # a job that takes longer hangs
 LEFT_FOR_A_JOB = 40  # no job is begun with less time left
+WHOLE = 120 * GIB  # a GPU of so much holds parallel.py's model under three allocators at once
+FEWER = 8  # layers, on others
 
 
 class Failed(Exception):
@@ -43,7 +46,8 @@ class Ranks:
     def __init__(self, job, contender, count, folder, more):
         import harness  # which imports torch; figures are judged without
 
-        self.name, self.count, self.turn_ended = "%s, %s" % (job, contender), count, harness.TURN_ENDED
+        self.name, self.count = "%s, %s" % (job, contender), count
+        self.turn_ended, self.out_of_memory = harness.TURN_ENDED, harness.OUT_OF_MEMORY
         self.log = folder / (contender + ".log")
         allocator = "pleat" if contender == "pleat-kept" else contender
         # The folder is this job's alone, so the kept plan of another suite's run is not found.
@@ -85,7 +89,10 @@ class Ranks:
 
     def said(self):
         """The line that tells why it failed: the last one that is an error's, and not torchrun's of it."""
-        lines = [line for line in self.log.read_text().splitlines() if "Error" in line and "ChildFailedError" not in line]
+        text = self.log.read_text()
+        if "exitcode: %d)" % self.out_of_memory in text:
+            return "a GPU had not the memory for all allocators at once: smaller, as with --layers, or fewer of them"
+        lines = [line for line in text.splitlines() if "Error" in line and "ChildFailedError" not in line]
         return lines[-1] if lines else "see its log"
 
 
@@ -115,9 +122,16 @@ class Job:
         self.ending.callback(one.end)
         return one
 
+    def keep_logs(self):
+        """What its programs wrote, beside the lines of JSON: the folder goes."""
+        if self.options.out:
+            for log in self.folder.glob("*.log"):
+                name = "%s-%s" % (self.job.replace(" ", "-"), log.name)
+                shutil.copyfile(log, pathlib.Path(self.options.out).with_name(name))
+
     def run(self, seconds):
         """What became of it, as the line of JSON has it."""
-        told = {"job": self.job, "ranks": self.options.ranks}
+        told = {"job": self.job, "ranks": self.options.ranks, "more": self.options.more}
         watch = threading.Timer(seconds, self.ending.close)
         watch.start()
         try:
@@ -126,6 +140,7 @@ class Job:
                 told["runs"].update(take_turns({"pleat-kept": self.start("pleat-kept")}))
         except (Failed, OSError, ValueError) as failure:
             told["error"] = str(failure)
+            self.keep_logs()
         finally:
             watch.cancel()
             self.ending.close()
@@ -227,6 +242,12 @@ def summarize(done, left):
     return not missed
 
 
+def memory_of_gpus():
+    import torch
+
+    return [torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())]
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--jobs", metavar="JOB,...", type=lambda text: text.split(","), default=list(JOBS),
@@ -236,19 +257,20 @@ def parse():
     parser.add_argument("--ranks", type=int, metavar="N", help="ranks of a job [the number of GPUs]")
     parser.add_argument("--seconds", type=float, default=1800, metavar="S", help="begin no job that would end later [1800]")
     parser.add_argument("--out", metavar="FILE", help="add a line of JSON a job")
-    parser.add_argument("more", nargs="*", metavar="OPTION", help="more of parallel.py's options, behind --")
+    parser.add_argument("more", nargs="*", metavar="OPTION", help="more of parallel.py's options, behind -- "
+                        "[--layers %d on GPUs of less than %d GiB each]" % (FEWER, WHOLE // GIB))
     options = parser.parse_args()
     unknown = set(options.allocators) - set(CONTENDERS)
     if unknown:
         parser.error("--allocators: %s: none of %s" % (", ".join(sorted(unknown)), ", ".join(CONTENDERS)))
     if "pleat-kept" in options.allocators and "pleat" not in options.allocators:
         parser.error("--allocators: pleat-kept follows what pleat left")
-    if options.ranks is None:
-        import torch
-
-        options.ranks = torch.cuda.device_count()
+    gpus = memory_of_gpus() if options.ranks is None or "--layers" not in options.more else []
+    options.ranks = len(gpus) if options.ranks is None else options.ranks
     if options.ranks < 1:
         parser.error("--ranks: at least 1; this machine has no GPU")
+    if "--layers" not in options.more and gpus and min(gpus) < WHOLE:
+        options.more += ["--layers", str(FEWER)]
     return options
 
 
