@@ -31,6 +31,8 @@ static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *h
                                  .strays = judge->strays,
                                  .elsewhere = stats->stitched + stats->cached,
                                  .driver_ns = heap->view_ns,
+                                 .most_live = stats->peak_live_bytes,
+                                 .chunks = heap->pool->count - heap->pool->absent,
                                  .now_ns = pleat__heap_now(heap)};
 }
 
@@ -45,7 +47,13 @@ static bool is_misfit(pleat__judge *judge, uint64_t matched, uint64_t asked)
     return judge->strikes >= STRIKES;
 }
 
-/* Whether what is done costs more than it gives. */
+/* Whether memory was made although no more lived than before. */
+static bool grew(const pleat__judge_counts *before, const pleat__judge_counts *now)
+{
+    return now->chunks > before->chunks && now->most_live == before->most_live;
+}
+
+/* Whether what is done costs more time than it gives. */
 static bool is_dear(pleat__judge_points *points, bool bad)
 {
     if (points->iterations++ < SETTLING)
@@ -73,7 +81,9 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
-    if (!is_dear(&judge->followed, waits))
+    bool settled = judge->followed.iterations >= SETTLING;
+    bool dear = is_dear(&judge->followed, waits) || (!file && settled && grew(&before, &now));
+    if (!dear)
         return PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;

@@ -2,8 +2,8 @@
  * judge.h: does what is followed serve the job?
  *
  * The one place where a schedule is dropped for what it costs. It looks at whole iterations: how
- * long their requests waited for views to be mapped ("the driver"), and how many lay in slots and
- * lanes.
+ * long their requests waited for views to be mapped ("the driver"), whether memory was made for
+ * them, and how many lay in slots and lanes.
  *
  *   PLAN FILE  One that served less than half of the requests in four iterations, before it served
  *              one well, is another job's. It is left for good.
@@ -12,6 +12,9 @@
  *              schedule is dropped. A plan file is then left for good. After a learned schedule the
  *              heap serves alone for a number of iterations, the back-off; each is twice as long as
  *              the one before.
+ *   GROWTH     A learned schedule is dropped at once after an iteration for which new memory was
+ *              made although no more lived than before: places that are kept leave the heap less
+ *              choice, and it would grow again and again (D495 in docs/decisions.md).
  *
  *   STREAMS    Iterations that follow nothing are called bad and good by the driver's time as well.
  *              At six points streams share no memory any more before new memory is made: what one
@@ -36,6 +39,8 @@ typedef struct pleat__judge_counts {
     uint64_t strays;    /* of those the ones in lanes that matched nothing of the schedule */
     uint64_t elsewhere; /* requests in the heap */
     uint64_t driver_ns; /* time that requests waited while views were mapped */
+    uint64_t most_live; /* bytes, so far */
+    uint32_t chunks;    /* that exist */
     uint64_t now_ns;
 } pleat__judge_counts;
 

@@ -152,7 +152,7 @@ class Plan(unittest.TestCase):
         self.assertTrue(tried["learning_is_better"])
         self.assertGreater(tried["planned_bytes"], tried["learned_bytes"])
         plan = self.path("experts.plan")
-        self.assertIn("LEARNING DOES BETTER",
+        self.assertIn("LEARNING DOES AS WELL",
                       pleat("plan", drawn, "--seconds", 0, "-o", plan).stdout)
         self.assertIn("is not followed", pleat("plan", plan).stdout)
         self.assertIn("is not followed", pleat("replay", drawn, "--plan", plan).stdout)
@@ -160,6 +160,17 @@ class Plan(unittest.TestCase):
         self.assertEqual(self.taken(drawn, "--plan", plan), learned)
         pleat("plan", drawn, "--seconds", 0, "--no-replay", "-o", plan)
         self.assertGreater(self.taken(drawn, "--plan", plan), learned)
+
+    def test_a_plan_that_saves_next_to_nothing_is_not_followed(self):
+        drawn, plan = self.path("equal.pickle.gz"), self.path("equal.plan")
+        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "642611405",
+                        "--iterations", "3", "-o", drawn], check=True, capture_output=True)
+        (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+        self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
+        self.assertGreater(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
+        self.assertGreater(tried["planned_share"], 0.999)
+        self.assertTrue(tried["learning_is_better"])
+        self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
 
     def test_a_plan_without_a_place_for_many_is_not_followed(self):
         """On its own recording it takes less memory than learning: what has no place in it lies beside."""

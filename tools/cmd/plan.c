@@ -481,7 +481,8 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
            (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
            (unsigned long long)summary.dynamic_requests);
     if (plan->answers_only)
-        puts("It answers questions and is not followed: learning did better where it was tried.\n");
+        puts(
+            "It answers questions and is not followed: learning did as well where it was tried.\n");
     print_classes(classes, NULL);
     putchar('\n');
     print_gap(&gap, 0, summary.virtual_bytes);

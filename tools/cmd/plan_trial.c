@@ -16,11 +16,11 @@
 
 #define CHUNK_BYTES (2u << 20) /* of the host backend, as of GPUs */
 #define ROOM        2u         /* times the plan's memory that the device has at least */
-/* Learning does better where it takes less memory by more than 1/WORSE, where the plan takes more
- * of an iteration's time by more than 1/SLOWER (half and twice: docs/decisions.md, D270), or where
- * the plan has no place for more than 1/NEARLY of the requests: another run's will fit it even less
- * (D279). */
-#define WORSE  1000u
+/* Learning does as well or better where the plan saves less than 1/SAVED of its memory, where the
+ * plan takes more of an iteration's time by more than 1/SLOWER (half and twice: docs/decisions.md,
+ * D270, D496), or where the plan has no place for more than 1/NEARLY of the requests: another run's
+ * will fit it even less (D279). */
+#define SAVED  1000u
 #define SLOWER 200u
 #define NEARLY 16u
 
@@ -83,7 +83,7 @@ void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, ui
 static bool learning_is_better(const plan_trial *trial)
 {
     return trial->run &&
-           (trial->planned_bytes > trial->learned_bytes + trial->learned_bytes / WORSE ||
+           (trial->planned_bytes > trial->learned_bytes - trial->learned_bytes / SAVED ||
             trial->planned_driver > trial->learned_driver + 1.0 / SLOWER ||
             trial->planned_share < 1 - 1.0 / NEARLY);
 }
@@ -115,9 +115,10 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
                trial->learned_driver * 100);
     }
     if (plan_trial_is_lost(trials, count))
-        printf("LEARNING DOES BETTER: iterations are less alike than the plan takes them to be. It "
-               "answers questions, and a job that is given it learns as without one; with "
-               "--no-replay it would be followed.\n");
+        printf(
+            "LEARNING DOES AS WELL: what the plan saves on its own recording, if anything, another "
+            "run would lose. It answers questions, and a job that is given it learns as without "
+            "one; with --no-replay it would be followed.\n");
 }
 
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,

@@ -194,7 +194,41 @@ static void judge_forgets_what_was_bad_once(void **state)
     end(&f);
 }
 
-/* Whether so many of a hundred requests without a slot are too many in the long run. */
+/* An iteration for which chunks were made; whether more lived in it than before. */
+static pleat__verdict growing(fixture *f, pleat__followed followed, bool lived)
+{
+    f->pool.count++;
+    f->stats.peak_live_bytes += lived ? 512 : 0;
+    return good(f, followed);
+}
+
+static void judge_drops_a_learned_schedule_that_takes_more_memory(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t i = 0; i < SETTLING; i++)
+        assert_int_equal(growing(&f, PLEAT__FOLLOWED_LEARNED, false), PLEAT__VERDICT_KEEP);
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(growing(&f, PLEAT__FOLLOWED_LEARNED, true), PLEAT__VERDICT_KEEP);
+    f.pool.absent++; /* what goes is no growth */
+    assert_int_equal(good(&f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_KEEP);
+    assert_int_equal(growing(&f, PLEAT__FOLLOWED_LEARNED, false), PLEAT__VERDICT_DROP);
+    assert_int_equal(f.judge.backoff, 16);
+    end(&f);
+}
+
+/* A plan file has its memory: what is made beside it is for what is not in it. */
+static void judge_lets_the_heap_grow_beside_a_plan_file(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(growing(&f, PLEAT__FOLLOWED_FILE, false), PLEAT__VERDICT_KEEP);
+    end(&f);
+}
+
 /* The clock of a recording starts again. */
 static void judge_outlives_a_clock_that_goes_back(void **state)
 {
@@ -219,6 +253,8 @@ int main(void)
         cmocka_unit_test(judge_asks_nothing_of_streams_where_nothing_is_marked),
         cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
         cmocka_unit_test(judge_forgets_what_was_bad_once),
+        cmocka_unit_test(judge_drops_a_learned_schedule_that_takes_more_memory),
+        cmocka_unit_test(judge_lets_the_heap_grow_beside_a_plan_file),
         cmocka_unit_test(judge_outlives_a_clock_that_goes_back),
     };
     return cmocka_run_group_tests_name("judge", tests, NULL, NULL);
