@@ -33,6 +33,7 @@ static const transition transitions[] = {
     T(suspended, heap, misfit),
     T(following, backoff, costs),
     T(suspended, backoff, costs),
+    T(following, heap, grew),
     T(backoff, heap, over),
 };
 #undef T

@@ -4,8 +4,8 @@
  *                    alike (adopt)                         diverged (suspend)
  *      +--> heap ---------------------> following -----------------------------> suspended
  *      |     ^  ^   marked, misfit,      |  |  ^                                  |     |
- *      |     |  |   replaced, diverged   |  |  +----------------------------------+     |
- *      |     |  +---------- (drop) ------+  |            resumed (resume)               |
+ *      |     |  |   replaced, diverged,  |  |  +----------------------------------+     |
+ *      |     |  +------- grew (drop) -----+  |            resumed (resume)               |
  *      |     |                              |                                           |
  *      |     +------- replaced, misfit, marked (drop) ----------------------------------+
  *      |                                    |                                           |
@@ -38,6 +38,7 @@
     X(marked)                                                                                      \
     X(laid_out)                                                                                    \
     X(costs)                                                                                       \
+    X(grew)                                                                                        \
     X(over)                                                                                        \
     X(misfit)
 

@@ -32,6 +32,7 @@ static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *h
                                  .elsewhere = stats->stitched + stats->cached,
                                  .driver_ns = heap->view_ns,
                                  .most_live = stats->peak_live_bytes,
+                                 .suspended = stats->divergences,
                                  .chunks = heap->pool->count - heap->pool->absent,
                                  .now_ns = pleat__heap_now(heap)};
 }
@@ -47,10 +48,11 @@ static bool is_misfit(pleat__judge *judge, uint64_t matched, uint64_t asked)
     return judge->strikes >= STRIKES;
 }
 
-/* Whether memory was made although no more lived than before. */
+/* Whether memory was made although no more lived than before, and nothing else came. */
 static bool grew(const pleat__judge_counts *before, const pleat__judge_counts *now)
 {
-    return now->chunks > before->chunks && now->most_live == before->most_live;
+    return now->chunks > before->chunks && now->most_live == before->most_live &&
+           now->suspended == before->suspended;
 }
 
 /* Whether what is done costs more time than it gives. */
@@ -82,9 +84,9 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
     bool settled = judge->followed.iterations >= SETTLING;
-    bool dear = is_dear(&judge->followed, waits) || (!file && settled && grew(&before, &now));
-    if (!dear)
-        return PLEAT__VERDICT_KEEP;
+    if (!is_dear(&judge->followed, waits))
+        return !file && settled && grew(&before, &now) ? PLEAT__VERDICT_RELEARN
+                                                       : PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;
     judge->backoff = BACKOFF << judge->backoffs;

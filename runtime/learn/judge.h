@@ -12,9 +12,10 @@
  *              schedule is dropped. A plan file is then left for good. After a learned schedule the
  *              heap serves alone for a number of iterations, the back-off; each is twice as long as
  *              the one before.
- *   GROWTH     A learned schedule is dropped at once after an iteration for which new memory was
- *              made although no more lived than before: places that are kept leave the heap less
- *              choice, and it would grow again and again (D495 in docs/decisions.md).
+ *   GROWTH     A learned schedule goes after an iteration for which new memory was made although no
+ *              more lived than before, and what is alike is learned anew, where it lies then:
+ * places that are kept leave the heap less choice, and it would grow again and again. Not where
+ * something else came, an evaluation say (D495 in docs/decisions.md).
  *
  *   STREAMS    Iterations that follow nothing are called bad and good by the driver's time as well.
  *              At six points streams share no memory any more before new memory is made: what one
@@ -40,6 +41,7 @@ typedef struct pleat__judge_counts {
     uint64_t elsewhere; /* requests in the heap */
     uint64_t driver_ns; /* time that requests waited while views were mapped */
     uint64_t most_live; /* bytes, so far */
+    uint64_t suspended; /* times that the schedule was */
     uint32_t chunks;    /* that exist */
     uint64_t now_ns;
 } pleat__judge_counts;
@@ -53,6 +55,7 @@ typedef enum pleat__followed {
 typedef enum pleat__verdict {
     PLEAT__VERDICT_KEEP = 0,
     PLEAT__VERDICT_DROP, /* the learned schedule: the heap serves alone while judge->backoff != 0 */
+    PLEAT__VERDICT_RELEARN,    /* the learned schedule goes, and what is alike is the next one */
     PLEAT__VERDICT_KEEP_APART, /* the streams' memory */
     PLEAT__VERDICT_LEAVE,      /* the plan file: it is another job's, or costs too much */
 } pleat__verdict;

@@ -207,8 +207,11 @@ static void judge(pleat__learner *learner, bool replaces)
         learner->due |= PLEAT__DUE_LEAVE;
     if (verdict == PLEAT__VERDICT_KEEP_APART)
         learner->heap->keeps_apart = true;
-    if (verdict == PLEAT__VERDICT_DROP) {
-        drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);
+    if (verdict == PLEAT__VERDICT_DROP || verdict == PLEAT__VERDICT_RELEARN) {
+        if (verdict == PLEAT__VERDICT_DROP)
+            drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);
+        else
+            drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_grew);
         pleat__recording_restart(&learner->record);
     } else if (learner->states.now == PLEAT__STATE_backoff && learner->judge.backoff == 0) {
         pleat__states_set(&learner->states, PLEAT__STATE_heap, PLEAT__CAUSE_over);

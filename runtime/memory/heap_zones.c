@@ -135,13 +135,29 @@ static pleat_result rebuild(pleat__heap *heap)
     return PLEAT_OK;
 }
 
+/* Makes one of two runs that were given back and lie side by side. */
+static bool join(pleat__run *run, const pleat__note *next)
+{
+    if (!next->give)
+        return false;
+    if (next->run.begin + next->run.count == run->begin)
+        run->begin = next->run.begin;
+    else if (run->begin + run->count != next->run.begin)
+        return false;
+    run->count += next->run.count;
+    return true;
+}
+
 pleat_result pleat__heap_sync(pleat__heap *heap)
 {
     if (heap->stale)
         return rebuild(heap);
     for (uint32_t i = 0; i < heap->note_count; i++) {
         pleat__run run = heap->notes[i].run;
-        pleat_result result = heap->notes[i].give ? apply_give(heap, run) : apply_take(heap, run);
+        bool give = heap->notes[i].give;
+        while (give && i + 1 < heap->note_count && join(&run, &heap->notes[i + 1]))
+            i++;
+        pleat_result result = give ? apply_give(heap, run) : apply_take(heap, run);
         if (result != PLEAT_OK) {
             heap->stale = true;
             return result;

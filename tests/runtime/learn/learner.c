@@ -185,6 +185,27 @@ static void learner_believes_the_first_mark(void **state)
     finish(&j);
 }
 
+/* As if a chunk had been made in the last iteration. */
+static void learner_learns_anew_what_grew(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(9, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 6);
+    assert_state(&j, PLEAT__STATE_following);
+    learner_of(&j)->judge.before.chunks--;
+    assert_ok(pleat_mark(j.runtime));
+    assert_state(&j, PLEAT__STATE_heap);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_grew), 1);
+    job_iterate(&j, &shape, JOB_PLAIN, 0);
+    run(&j, &shape, 3);
+    assert_state(&j, PLEAT__STATE_following);
+    assert_planned(&j, &shape, 3);
+    assert_int_equal(pleat_stats_of(j.runtime).switches, 2);
+    finish(&j);
+}
+
 /* Iterations in which the driver takes all of the time, as if views were mapped. */
 static void learner_drops_what_costs_and_rests(void **state)
 {
@@ -532,6 +553,7 @@ int main(void)
         cmocka_unit_test(learner_looks_anew_without_marks_where_something_else_comes),
         cmocka_unit_test(learner_believes_the_first_mark),
         cmocka_unit_test(learner_counts_what_outgrew_its_place),
+        cmocka_unit_test(learner_learns_anew_what_grew),
         cmocka_unit_test(learner_drops_what_costs_and_rests),
         cmocka_unit_test(learner_rests_as_many_iterations_without_marks),
         cmocka_unit_test(learner_keeps_streams_apart_by_marked_iterations_alone),
