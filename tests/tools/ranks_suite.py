@@ -1,9 +1,11 @@
 """Tests of tools/workloads/ranks_suite.py: what it says of figures, and, where torch is, that ranks take turns."""
 
+import argparse
 import contextlib
 import io
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -74,6 +76,30 @@ class Judged(unittest.TestCase):
         self.assertFalse(holds)
         holds, lines = lines_of({"job": "ddp", "error": "ddp, pleat: exit 1: see its log"})
         self.assertEqual((holds, lines), (False, ["does not hold: ddp, pleat: exit 1: see its log"]))
+
+
+class Failing(unittest.TestCase):
+    def said(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            one = object.__new__(ranks_suite.Ranks)  # no program is started
+            one.log, one.out_of_memory = pathlib.Path(folder, "native.log"), 4
+            one.log.write_text(text)
+            return one.said()
+
+    def test_says_what_went_wrong(self):
+        self.assertIn("had not the memory for all allocators", self.said(
+            "api.py:986] failed (exitcode: 4) local_rank: 0\ntorch...ChildFailedError:\n"))
+        self.assertEqual(self.said("ValueError: no\napi.py:986] failed (exitcode: 1)\nChildFailedError:"), "ValueError: no")
+        self.assertEqual(self.said(""), "see its log")
+
+    def test_keeps_logs_beside_the_lines(self):
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as kept:
+            pathlib.Path(folder, "native.log").write_text("why")
+            one = object.__new__(ranks_suite.Job)
+            one.job, one.folder = "ddp --drawn", pathlib.Path(folder)
+            one.options = argparse.Namespace(out=os.path.join(kept, "out.jsonl"))
+            one.keep_logs()
+            self.assertEqual(pathlib.Path(kept, "ddp---drawn-native.log").read_text(), "why")
 
 
 @unittest.skipIf(torch is None, "no torch")
