@@ -89,7 +89,7 @@ class Failing(unittest.TestCase):
     def test_says_what_went_wrong(self):
         self.assertIn("had not the memory for all allocators", self.said(
             "api.py:986] failed (exitcode: 4) local_rank: 0\ntorch...ChildFailedError:\n"))
-        self.assertEqual(self.said("ValueError: no\napi.py:986] failed (exitcode: 1)\nChildFailedError:"), "ValueError: no")
+        self.assertEqual(self.said("ValueError: no\nfailed (exitcode: 1)\nChildFailedError:"), "ValueError: no")
         self.assertEqual(self.said(""), "see its log")
 
     def test_keeps_logs_beside_the_lines(self):
