@@ -161,26 +161,29 @@ class Plan(unittest.TestCase):
         pleat("plan", drawn, "--seconds", 0, "--no-replay", "-o", plan)
         self.assertGreater(self.taken(drawn, "--plan", plan), learned)
 
-    def test_a_plan_that_saves_next_to_nothing_is_not_followed(self):
-        drawn, plan = self.path("equal.pickle.gz"), self.path("equal.plan")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "642611405",
-                        "--iterations", "3", "-o", drawn], check=True, capture_output=True)
-        (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
-        self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
-        self.assertGreater(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
-        self.assertGreater(tried["planned_share"], 0.999)
-        self.assertTrue(tried["learning_is_better"])
-        self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
+    def test_a_small_saving_counts_where_requests_are_the_same(self):
+        """Two jobs whose plans save less than a thousandth: in one of them nearly all requests have a place."""
+        for seed, options, follows in (("642611405", ("--iterations", "3"), True),
+                                       ("2839741804", ("--run", "1", "--iterations", "4"), False)):
+            drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
+            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, *options,
+                            "-o", drawn], check=True, capture_output=True)
+            (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+            self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
+            self.assertGreater(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
+            self.assertEqual(tried["planned_share"] > 0.999, follows)
+            self.assertEqual(tried["learning_is_better"], not follows)
+            self.assertEqual(self.taken(drawn, "--plan", plan) < self.taken(drawn), follows)
 
     def test_a_plan_without_a_place_for_many_is_not_followed(self):
         """On its own recording it takes less memory than learning: what has no place in it lies beside."""
         drawn = [self.path("run-%d.pickle.gz" % run) for run in range(2)]
         for run, path in enumerate(drawn):
-            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1468517689",
+            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "508822117",
                             "--run", str(run), "-o", path], check=True, capture_output=True)
         plan = self.path("other.plan")
         (tried,) = self.planned(drawn[1], "-o", plan)["replayed"]
-        self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
+        self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
         self.assertLess(tried["planned_share"], 15 / 16)
         self.assertTrue(tried["learning_is_better"])
         self.assertEqual(self.taken(drawn[0], "--plan", plan), self.taken(drawn[0]))

@@ -16,10 +16,10 @@
 
 #define CHUNK_BYTES (2u << 20) /* of the host backend, as of GPUs */
 #define ROOM        2u         /* times the plan's memory that the device has at least */
-/* Learning does as well or better where the plan saves less than 1/SAVED of its memory, where the
- * plan takes more of an iteration's time by more than 1/SLOWER (half and twice: docs/decisions.md,
- * D270, D496), or where the plan has no place for more than 1/NEARLY of the requests: another run's
- * will fit it even less (D279). */
+/* Learning does as well or better where the plan takes more of an iteration's time by more than
+ * 1/SLOWER (half and twice: docs/decisions.md, D270), has no place for more than 1/NEARLY of the
+ * requests (another run's will fit it even less: D279), or saves nothing; nor is a saving below
+ * 1/SAVED one where more than 1/SAVED of the requests have no place (D496). */
 #define SAVED  1000u
 #define SLOWER 200u
 #define NEARLY 16u
@@ -80,11 +80,16 @@ void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, ui
     }
 }
 
+static bool saves(const plan_trial *trial)
+{
+    uint64_t least = trial->planned_share < 1 - 1.0 / SAVED ? trial->learned_bytes / SAVED : 0;
+    return trial->planned_bytes + least <= trial->learned_bytes;
+}
+
 static bool learning_is_better(const plan_trial *trial)
 {
     return trial->run &&
-           (trial->planned_bytes > trial->learned_bytes - trial->learned_bytes / SAVED ||
-            trial->planned_driver > trial->learned_driver + 1.0 / SLOWER ||
+           (!saves(trial) || trial->planned_driver > trial->learned_driver + 1.0 / SLOWER ||
             trial->planned_share < 1 - 1.0 / NEARLY);
 }
 
