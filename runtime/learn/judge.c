@@ -27,13 +27,15 @@ void pleat__judge_adopt(pleat__judge *judge)
 static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *heap,
                                  const pleat_stats *stats)
 {
+    uint32_t chunks = heap->pool->count - heap->pool->absent;
     return (pleat__judge_counts){.placed = stats->planned + stats->lane,
                                  .strays = judge->strays,
                                  .elsewhere = stats->stitched + stats->cached,
                                  .driver_ns = heap->view_ns,
-                                 .most_live = stats->peak_live_bytes,
+                                 .most_live = judge->most_live,
                                  .suspended = stats->divergences,
-                                 .chunks = heap->pool->count - heap->pool->absent,
+                                 .chunks =
+                                     chunks > judge->before.chunks ? chunks : judge->before.chunks,
                                  .now_ns = pleat__heap_now(heap)};
 }
 
@@ -48,7 +50,8 @@ static bool is_misfit(pleat__judge *judge, uint64_t matched, uint64_t asked)
     return judge->strikes >= STRIKES;
 }
 
-/* Whether memory was made although no more lived than before, and nothing else came. */
+/* Whether memory was made although no more lived than before, and the schedule was followed to the
+ * end. */
 static bool grew(const pleat__judge_counts *before, const pleat__judge_counts *now)
 {
     return now->chunks > before->chunks && now->most_live == before->most_live &&

@@ -14,8 +14,9 @@
  *              the one before.
  *   GROWTH     A learned schedule goes after an iteration for which new memory was made although no
  *              more lived than before, and what is alike is learned anew, where it lies then:
- * places that are kept leave the heap less choice, and it would grow again and again. Not where
- * something else came, an evaluation say (D495 in docs/decisions.md).
+ *              places that are kept leave the heap less choice, and it would grow again and again.
+ *              An iteration in which the schedule was suspended does not count (D495 in
+ *              docs/decisions.md).
  *
  *   STREAMS    Iterations that follow nothing are called bad and good by the driver's time as well.
  *              At six points streams share no memory any more before new memory is made: what one
@@ -40,9 +41,9 @@ typedef struct pleat__judge_counts {
     uint64_t strays;    /* of those the ones in lanes that matched nothing of the schedule */
     uint64_t elsewhere; /* requests in the heap */
     uint64_t driver_ns; /* time that requests waited while views were mapped */
-    uint64_t most_live; /* bytes, so far */
+    uint64_t most_live; /* bytes, so far; the statistics' peak is restarted by who reads it */
     uint64_t suspended; /* times that the schedule was */
-    uint32_t chunks;    /* that exist */
+    uint32_t chunks;    /* the most that there were at the end of an iteration */
     uint64_t now_ns;
 } pleat__judge_counts;
 
@@ -70,11 +71,12 @@ typedef struct pleat__judge {
     pleat__judge_counts before;
     pleat__judge_points followed; /* of iterations that followed the schedule */
     pleat__judge_points alone;    /* of those in which the heap served all that was judged */
-    uint32_t backoff;  /* iterations left in which nothing is followed and nothing recorded */
-    uint32_t backoffs; /* so far: the next one is BACKOFF << backoffs iterations */
-    uint64_t strays;   /* requests in lanes that matched nothing, so far: the policy counts them */
-    uint32_t strikes;  /* iterations of which the plan file served less than half */
-    bool fits;         /* the plan file served half of an iteration or more */
+    uint32_t backoff;   /* iterations left in which nothing is followed and nothing recorded */
+    uint32_t backoffs;  /* so far: the next one is BACKOFF << backoffs iterations */
+    uint64_t most_live; /* bytes, so far: the learner counts them */
+    uint64_t strays;    /* requests in lanes that matched nothing, so far: the policy counts them */
+    uint32_t strikes;   /* iterations of which the plan file served less than half */
+    bool fits;          /* the plan file served half of an iteration or more */
 } pleat__judge;
 
 /* Another schedule is followed from now on. */

@@ -207,6 +207,10 @@ static void judge(pleat__learner *learner, bool replaces)
         learner->due |= PLEAT__DUE_LEAVE;
     if (verdict == PLEAT__VERDICT_KEEP_APART)
         learner->heap->keeps_apart = true;
+    /* One that has been suspended since the last mark was not followed: another could not be
+     * adopted for want of host memory. */
+    if (verdict == PLEAT__VERDICT_RELEARN && learner->current == NULL)
+        verdict = PLEAT__VERDICT_KEEP;
     if (verdict == PLEAT__VERDICT_DROP || verdict == PLEAT__VERDICT_RELEARN) {
         if (verdict == PLEAT__VERDICT_DROP)
             drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);

@@ -101,6 +101,8 @@ static inline void pleat__learner_request(pleat__learner *learner, uint64_t byte
                                           const pleat__place *place, bool missed)
 {
     learner->requests++;
+    if (learner->stats->live_bytes > learner->judge.most_live)
+        learner->judge.most_live = learner->stats->live_bytes;
     if (learner->current == NULL || __builtin_expect(learner->recording, 0))
         pleat__learner_record(learner, bytes, stream, place);
     if (__builtin_expect(learner->requests >= learner->iteration_until, 0))

@@ -71,7 +71,7 @@ class Elastic(unittest.TestCase):
     def test_one_that_is_not_to_be_followed_is_followed_at_no_size(self):
         with open(self.path("plan"), "rb") as file:
             packed = bytearray(file.read()[:-4])  # the last is a checksum
-        packed[packed.index(b"pleat plan") + 10] += 16  # its version, as of one where learning does better
+        packed[packed.index(b"pleat plan") + 10] += 16  # its version, as of one where learning does as well
         with open(self.path("lost.plan"), "wb") as file:
             file.write(packed + zlib.crc32(packed[:-2]).to_bytes(4, "big"))
         for batch in (2, 3, 4):

@@ -18,8 +18,8 @@
 #define ROOM        2u         /* times the plan's memory that the device has at least */
 /* Learning does as well or better where the plan takes more of an iteration's time by more than
  * 1/SLOWER (half and twice: docs/decisions.md, D270), has no place for more than 1/NEARLY of the
- * requests (another run's will fit it even less: D279), or saves nothing; nor is a saving below
- * 1/SAVED one where more than 1/SAVED of the requests have no place (D496). */
+ * requests (another run's will fit it even less: D279), takes more memory, or saves less than
+ * 1/SAVED of it where more than 1/SAVED of the requests have no place (D496). */
 #define SAVED  1000u
 #define SLOWER 200u
 #define NEARLY 16u
@@ -80,7 +80,7 @@ void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, ui
     }
 }
 
-static bool saves(const plan_trial *trial)
+static bool pays(const plan_trial *trial)
 {
     uint64_t least = trial->planned_share < 1 - 1.0 / SAVED ? trial->learned_bytes / SAVED : 0;
     return trial->planned_bytes + least <= trial->learned_bytes;
@@ -89,7 +89,7 @@ static bool saves(const plan_trial *trial)
 static bool learning_is_better(const plan_trial *trial)
 {
     return trial->run &&
-           (!saves(trial) || trial->planned_driver > trial->learned_driver + 1.0 / SLOWER ||
+           (!pays(trial) || trial->planned_driver > trial->learned_driver + 1.0 / SLOWER ||
             trial->planned_share < 1 - 1.0 / NEARLY);
 }
 
@@ -121,9 +121,10 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
     }
     if (plan_trial_is_lost(trials, count))
         printf(
-            "LEARNING DOES AS WELL: what the plan saves on its own recording, if anything, another "
-            "run would lose. It answers questions, and a job that is given it learns as without "
-            "one; with --no-replay it would be followed.\n");
+            "LEARNING DOES AS WELL OR BETTER: the plan saves too little on its own recording, "
+            "asks more of the driver, or has no place for many requests. It answers questions, and "
+            "a job that is given it learns as without one; with --no-replay it would be "
+            "followed.\n");
 }
 
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,

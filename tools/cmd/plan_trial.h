@@ -26,7 +26,8 @@ typedef struct plan_trial {
 void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, uint32_t count,
                     plan_trial *trials);
 /* Whether learning does as well or better on every recording that was replayed, if there is one:
- * the plan saves next to no memory, or takes more of the driver's time. */
+ * the plan saves next to no memory, takes more of the driver's time, or has no place for many
+ * requests. */
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count);
 
 /* For people, and as members of the open object. `names` are the recordings'. */

@@ -83,7 +83,7 @@ class Pleat:
 
     def plan(self, job, output, tried=True):
         """Plans the job's iteration into `output`; what `pleat plan --json` says. One that is not tried
-        is followed also where learning does better."""
+        is followed also where learning does as well."""
         return json.loads(self.run("plan", job, "-o", output, "--json", *([] if tried else ["--no-replay"])))
 
     def import_job(self, snapshot, output):

@@ -124,9 +124,9 @@ class Job:
 
     def keep_logs(self):
         """What its programs wrote, beside the lines of JSON: the folder goes."""
-        if self.options.out:
-            for log in self.folder.glob("*.log"):
-                name = "%s-%s" % (self.job.replace(" ", "-"), log.name)
+        for log in self.folder.glob("*.log") if self.options.out else ():
+            name = "%s-%s" % (self.job.replace(" ", "-"), log.name)
+            with contextlib.suppress(OSError):  # a job that took too long is being ended
                 shutil.copyfile(log, pathlib.Path(self.options.out).with_name(name))
 
     def run(self, seconds):
@@ -265,11 +265,12 @@ def parse():
         parser.error("--allocators: %s: none of %s" % (", ".join(sorted(unknown)), ", ".join(CONTENDERS)))
     if "pleat-kept" in options.allocators and "pleat" not in options.allocators:
         parser.error("--allocators: pleat-kept follows what pleat left")
-    gpus = memory_of_gpus() if options.ranks is None or "--layers" not in options.more else []
+    has_layers = any(one.split("=")[0] == "--layers" for one in options.more)
+    gpus = memory_of_gpus() if options.ranks is None or not has_layers else []
     options.ranks = len(gpus) if options.ranks is None else options.ranks
     if options.ranks < 1:
         parser.error("--ranks: at least 1; this machine has no GPU")
-    if "--layers" not in options.more and gpus and min(gpus) < WHOLE:
+    if not has_layers and gpus and min(gpus) < WHOLE:
         options.more += ["--layers", str(FEWER)]
     return options
 

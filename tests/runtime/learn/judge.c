@@ -198,7 +198,7 @@ static void judge_forgets_what_was_bad_once(void **state)
 static pleat__verdict growing(fixture *f, pleat__followed followed, bool lived)
 {
     f->pool.count++;
-    f->stats.peak_live_bytes += lived ? 512 : 0;
+    f->judge.most_live += lived ? 512 : 0;
     return good(f, followed);
 }
 
@@ -211,7 +211,10 @@ static void judge_has_learned_anew_what_takes_more_memory(void **state)
         assert_int_equal(growing(&f, PLEAT__FOLLOWED_LEARNED, false), PLEAT__VERDICT_KEEP);
     for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(growing(&f, PLEAT__FOLLOWED_LEARNED, true), PLEAT__VERDICT_KEEP);
-    f.pool.absent++; /* what goes is no growth */
+    /* What goes and comes again is no growth. */
+    f.pool.absent++;
+    assert_int_equal(good(&f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_KEEP);
+    f.pool.absent--;
     assert_int_equal(good(&f, PLEAT__FOLLOWED_LEARNED), PLEAT__VERDICT_KEEP);
     f.stats.divergences++; /* something else came */
     assert_int_equal(growing(&f, PLEAT__FOLLOWED_LEARNED, false), PLEAT__VERDICT_KEEP);

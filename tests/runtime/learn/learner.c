@@ -195,6 +195,7 @@ static void learner_learns_anew_what_grew(void **state)
     run(&j, &shape, 6);
     assert_state(&j, PLEAT__STATE_following);
     learner_of(&j)->judge.before.chunks--;
+    pleat_reset_peaks(j.runtime); /* what lived at most is known all the same */
     assert_ok(pleat_mark(j.runtime));
     assert_state(&j, PLEAT__STATE_heap);
     assert_int_equal(caused(&j, PLEAT__CAUSE_grew), 1);
@@ -203,6 +204,25 @@ static void learner_learns_anew_what_grew(void **state)
     assert_state(&j, PLEAT__STATE_following);
     assert_planned(&j, &shape, 3);
     assert_int_equal(pleat_stats_of(j.runtime).switches, 2);
+    finish(&j);
+}
+
+/* Another iteration came twice, and there was no host memory to adopt it. */
+static void learner_keeps_what_is_suspended_though_it_grew(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(10, 1);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 6);
+    pleat__learner *learner = learner_of(&j);
+    learner->current = NULL;
+    pleat__states_set(&learner->states, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
+    learner->judge.before.chunks--;
+    assert_ok(pleat_mark(j.runtime));
+    assert_state(&j, PLEAT__STATE_following);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_grew), 0);
+    job_iterate(&j, &shape, JOB_PLAIN, 0);
     finish(&j);
 }
 
@@ -554,6 +574,7 @@ int main(void)
         cmocka_unit_test(learner_believes_the_first_mark),
         cmocka_unit_test(learner_counts_what_outgrew_its_place),
         cmocka_unit_test(learner_learns_anew_what_grew),
+        cmocka_unit_test(learner_keeps_what_is_suspended_though_it_grew),
         cmocka_unit_test(learner_drops_what_costs_and_rests),
         cmocka_unit_test(learner_rests_as_many_iterations_without_marks),
         cmocka_unit_test(learner_keeps_streams_apart_by_marked_iterations_alone),
