@@ -33,7 +33,6 @@ static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *h
                                  .elsewhere = stats->stitched + stats->cached,
                                  .driver_ns = heap->view_ns,
                                  .most_live = judge->most_live,
-                                 .suspended = stats->divergences,
                                  .chunks =
                                      chunks > judge->before.chunks ? chunks : judge->before.chunks,
                                  .now_ns = pleat__heap_now(heap)};
@@ -50,12 +49,10 @@ static bool is_misfit(pleat__judge *judge, uint64_t matched, uint64_t asked)
     return judge->strikes >= STRIKES;
 }
 
-/* Whether memory was made although no more lived than before, and the schedule was followed to the
- * end. */
+/* Whether memory was made although no more lived than before. */
 static bool grew(const pleat__judge_counts *before, const pleat__judge_counts *now)
 {
-    return now->chunks > before->chunks && now->most_live == before->most_live &&
-           now->suspended == before->suspended;
+    return now->chunks > before->chunks && now->most_live == before->most_live;
 }
 
 /* Whether what is done costs more time than it gives. */
@@ -88,8 +85,9 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
         return PLEAT__VERDICT_LEAVE;
     bool settled = judge->followed.iterations >= SETTLING;
     if (!is_dear(&judge->followed, waits))
-        return !file && settled && grew(&before, &now) ? PLEAT__VERDICT_RELEARN
-                                                       : PLEAT__VERDICT_KEEP;
+        return followed == PLEAT__FOLLOWED_LEARNED && settled && grew(&before, &now)
+                   ? PLEAT__VERDICT_RELEARN
+                   : PLEAT__VERDICT_KEEP;
     if (file)
         return PLEAT__VERDICT_LEAVE;
     judge->backoff = BACKOFF << judge->backoffs;

@@ -42,14 +42,14 @@ typedef struct pleat__judge_counts {
     uint64_t elsewhere; /* requests in the heap */
     uint64_t driver_ns; /* time that requests waited while views were mapped */
     uint64_t most_live; /* bytes, so far; the statistics' peak is restarted by who reads it */
-    uint64_t suspended; /* times that the schedule was */
     uint32_t chunks;    /* the most that there were at the end of an iteration */
     uint64_t now_ns;
 } pleat__judge_counts;
 
 typedef enum pleat__followed {
     PLEAT__FOLLOWED_NOTHING = 0,
-    PLEAT__FOLLOWED_LEARNED, /* to the end, or until it was suspended */
+    PLEAT__FOLLOWED_LEARNED, /* a schedule, to the end */
+    PLEAT__FOLLOWED_PART,    /* the same until it was suspended */
     PLEAT__FOLLOWED_FILE,
 } pleat__followed;
 

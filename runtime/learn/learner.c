@@ -194,8 +194,9 @@ static pleat__followed kind_of_followed(const pleat__learner *learner, bool repl
         return PLEAT__FOLLOWED_NOTHING;
     if (follows_file(learner))
         return PLEAT__FOLLOWED_FILE;
-    return learner->schedule != NULL && !replaces ? PLEAT__FOLLOWED_LEARNED
-                                                  : PLEAT__FOLLOWED_NOTHING;
+    if (learner->schedule == NULL || replaces)
+        return PLEAT__FOLLOWED_NOTHING;
+    return learner->diverged ? PLEAT__FOLLOWED_PART : PLEAT__FOLLOWED_LEARNED;
 }
 
 static void judge(pleat__learner *learner, bool replaces)
@@ -207,10 +208,6 @@ static void judge(pleat__learner *learner, bool replaces)
         learner->due |= PLEAT__DUE_LEAVE;
     if (verdict == PLEAT__VERDICT_KEEP_APART)
         learner->heap->keeps_apart = true;
-    /* One that has been suspended since the last mark was not followed: another could not be
-     * adopted for want of host memory. */
-    if (verdict == PLEAT__VERDICT_RELEARN && learner->current == NULL)
-        verdict = PLEAT__VERDICT_KEEP;
     if (verdict == PLEAT__VERDICT_DROP || verdict == PLEAT__VERDICT_RELEARN) {
         if (verdict == PLEAT__VERDICT_DROP)
             drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);

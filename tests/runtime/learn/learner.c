@@ -217,6 +217,7 @@ static void learner_keeps_what_is_suspended_though_it_grew(void **state)
     run(&j, &shape, 6);
     pleat__learner *learner = learner_of(&j);
     learner->current = NULL;
+    learner->diverged = true;
     pleat__states_set(&learner->states, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
     learner->judge.before.chunks--;
     assert_ok(pleat_mark(j.runtime));
