@@ -2,9 +2,10 @@
  * iteration.c: see iteration.h.
  *
  * The first iteration of a job creates optimizer state and workspaces, and the piece behind the
- * last mark is cut or is teardown; so the last whole iteration is taken, and those before it are
- * laid against it. An iteration in which something is allocated that stays for good, and that no
- * later iteration allocates again, is not steady yet: what it leaves is persistent only behind it.
+ * last mark is cut or is teardown; so the last whole iteration is taken, or the one before it, and
+ * those before that are laid against it (D498 in docs/decisions.md). An iteration in which
+ * something is allocated that stays for good, and that no later iteration allocates again, is not
+ * steady yet: what it leaves is persistent only behind it.
  */
 #include <plan/model/iteration.h>
 
@@ -257,32 +258,58 @@ static pleat_result take_prologue(const pleat__requests *requests, uint32_t firs
     return PLEAT_OK;
 }
 
-/* Lays the pieces before `steady` against it, latest first, as long as they agree and leave
- * nothing. The first of them become profiles; those before are no beginning either. (Of 200
- * iterations of drawn lengths 182 were one, request by request.) */
-static void take_profiles(const pleat__requests *requests, struct pieces *pieces, uint32_t steady,
-                          pleat__iteration *out)
+/* Lays the pieces before `steady` against it, latest first, until one leaves something. Those that
+ * agree become profiles, the first of them. All from the earliest that agrees on are no beginning:
+ * neither those before the profiles (of 200 iterations of drawn lengths 182 were one, request by
+ * request) nor others between them (an evaluation after each third step made all before the last
+ * step the beginning, which no other run of the job repeats). */
+static pleat_result take_profiles(const pleat__requests *requests, struct pieces *pieces,
+                                  uint32_t steady, pleat__iteration *out)
 {
-    uint32_t items = out->steady.items;
+    uint32_t items = pieces->all[steady].items;
+    out->steady = pieces->all[steady];
     out->first_at = out->steady.begin_at;
+    out->profile_count = 0;
+    pleat__arena_free(requests->arena, out->pairs);
+    /* One more than profiles, for what is compared and is none. */
+    uint64_t most = steady < PLEAT__PROFILES ? steady + 1 : PLEAT__PROFILES + 1;
+    out->pairs = pleat__arena_alloc(requests->arena, most * items * sizeof *out->pairs);
+    if (out->pairs == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
+                           items);
     for (uint32_t i = steady; i-- > 0;) {
         uint32_t *pairs = out->pairs + (uint64_t)out->profile_count * items;
         pieces->paired[i] = pleat__align(requests, out->steady, pieces->all[i], pairs);
-        if (!agrees(pieces, steady, i, AGREE_PERCENT) ||
-            leaves_something(requests, out->steady, pieces->all[i], pairs))
+        if (leaves_something(requests, out->steady, pieces->all[i], pairs))
             break;
+        if (!agrees(pieces, steady, i, AGREE_PERCENT))
+            continue;
         out->first_at = pieces->all[i].begin_at;
         if (out->profile_count < PLEAT__PROFILES)
             out->profiles[out->profile_count++] = pieces->all[i];
     }
+    return PLEAT_OK;
+}
+
+/* Where none agrees the one before: only an iteration before the steady state to hold it against.
+ */
+static void take_alike(const pleat__requests *requests, struct pieces *pieces, uint32_t steady,
+                       pleat__iteration *out)
+{
+    if (out->profile_count > 0 || steady == 0)
+        return;
+    pieces->paired[steady - 1] =
+        pleat__align(requests, out->steady, pieces->all[steady - 1], out->pairs);
+    if (agrees(pieces, steady, steady - 1, ALIKE_PERCENT))
+        out->profiles[out->profile_count++] = pieces->all[steady - 1];
+}
+
+/* Iterations before the steady state, latest first. */
+static void take_early(const struct pieces *pieces, uint32_t steady, pleat__iteration *out)
+{
     for (uint32_t i = steady; i-- > 0 && out->early_count < PLEAT__PROFILES;)
         if (pieces->all[i].end_at <= out->first_at)
             out->early[out->early_count++] = pieces->all[i];
-    if (out->profile_count > 0 || steady == 0)
-        return;
-    /* Only iterations before the steady state to hold it against. */
-    if (agrees(pieces, steady, steady - 1, ALIKE_PERCENT))
-        out->profiles[out->profile_count++] = pieces->all[steady - 1];
 }
 
 /* The last piece that has another about as long before it; the one without a mark behind it only
@@ -333,14 +360,16 @@ static pleat_result find_among(const pleat__requests *requests, struct pieces *p
         return take_whole(requests, out);
     if (!found)
         return nothing_repeats(requests);
-    out->steady = pieces->all[steady];
-    /* One more than profiles, for what is compared and is none. */
-    uint64_t most = steady < PLEAT__PROFILES ? steady + 1 : PLEAT__PROFILES + 1;
-    out->pairs = pleat__arena_alloc(requests->arena, most * out->steady.items * sizeof *out->pairs);
-    if (out->pairs == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
-                           out->steady.items);
-    take_profiles(requests, pieces, steady, out);
+    PLEAT_TRY(take_profiles(requests, pieces, steady, out));
+    if (out->profile_count == 0 && steady > 1) {
+        /* A job's last iteration may lack what each other one makes for the next. */
+        PLEAT_TRY(take_profiles(requests, pieces, steady - 1, out));
+        steady -= out->profile_count != 0;
+        if (out->profile_count == 0)
+            PLEAT_TRY(take_profiles(requests, pieces, steady, out));
+    }
+    take_alike(requests, pieces, steady, out);
+    take_early(pieces, steady, out);
     return take_prologue(requests, pieces->all[0].begin_at, out);
 }
 

@@ -216,6 +216,82 @@ static void planner_ends_the_beginning_where_iterations_agree(void **state)
     pleat_trace_free(trace);
 }
 
+/* The requests of an iteration that keeps an activation a layer; the first one makes states. */
+static void plain_iteration(struct job *job, int number)
+{
+    uint32_t kept[LAYERS];
+    char text[32];
+    snprintf(text, sizeof text, "iter=%d;phase=F", number);
+    job_label(job, text);
+    for (int i = 0; i < LAYERS; i++) {
+        kept[i] = job_alloc(job, (uint64_t)(3 + i % 3) * MIB);
+        job_free(job, job_alloc(job, (uint64_t)(5 + i) * MIB));
+    }
+    for (int i = LAYERS; i-- > 0;)
+        job_free(job, kept[i]);
+    for (int i = 0; number == 0 && i < LAYERS; i++)
+        job_alloc(job, (uint64_t)(2 + i) * MIB);
+}
+
+/* Plans the job, which ends: its beginning is to be its first `requests`. Returns the profiles. */
+static uint32_t expect_beginning(struct job *job, uint32_t requests)
+{
+    pleat__plan_report report;
+    pleat_plan *plan;
+    job_label(job, "iter=99;phase=end");
+    job_alloc(job, MIB);
+    assert_ok(pleat__plan_make(job->trace, NULL, NULL, &report, &plan));
+    assert_int_equal(plan->first.slot_count, requests);
+    assert_int_equal(plan->steady.slot_count, 2 * LAYERS);
+    assert_holds(plan);
+    assert_ok(pleat_plan_verify(plan, job->trace));
+    pleat_plan_free(plan);
+    pleat_trace_free(job->trace);
+    return report.profiles;
+}
+
+/* An evaluation behind each third iteration makes another one of that, which leaves nothing. */
+static void planner_takes_no_interruption_for_the_beginning(void **state)
+{
+    (void)state;
+    struct job job = job_begin();
+    for (int number = 0; number < 13; number++) {
+        plain_iteration(&job, number);
+        for (int i = 0; number % 3 == 2 && i < LAYERS; i++)
+            job_free(&job, job_alloc(&job, (uint64_t)(20 + i) * MIB));
+    }
+    assert_int_equal(expect_beginning(&job, 3 * LAYERS), 7);
+}
+
+/* Each iteration but the last makes a batch for the next, which is given back in the one behind. */
+static void planner_takes_no_last_iteration_that_makes_less(void **state)
+{
+    (void)state;
+    enum { ITERATIONS = 6 };
+    struct job job = job_begin();
+    uint32_t batch = 0, before = UINT32_MAX;
+    for (int number = 0; number < ITERATIONS; number++) {
+        plain_iteration(&job, number);
+        if (before != UINT32_MAX)
+            job_free(&job, before);
+        before = number == 0 ? UINT32_MAX : batch;
+        if (number < ITERATIONS - 1)
+            batch = job_alloc(&job, 9 * MIB);
+    }
+    pleat__arena *arena;
+    pleat__requests requests;
+    pleat__iteration found;
+    job_label(&job, "iter=99;phase=end");
+    job_alloc(&job, MIB);
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__requests_make(job.trace, 0, arena, &requests));
+    assert_ok(pleat__iteration_find(&requests, &found));
+    assert_int_equal(found.steady.items, 2 * LAYERS + 1);
+    assert_int_equal(found.profile_count, ITERATIONS - 3);
+    pleat__arena_destroy(arena);
+    pleat_trace_free(job.trace);
+}
+
 /* Layers that are all alike. In the first iteration, which no mark begins, two workspaces are made
  * in the first layer and one in the last, and stay. */
 static void layered_iteration(struct job *job, int number)
@@ -368,6 +444,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planner_plans_a_labelled_job),
         cmocka_unit_test(planner_ends_the_beginning_where_iterations_agree),
+        cmocka_unit_test(planner_takes_no_interruption_for_the_beginning),
+        cmocka_unit_test(planner_takes_no_last_iteration_that_makes_less),
         cmocka_unit_test(planner_finds_a_first_iteration_that_makes_workspaces),
         cmocka_unit_test(planner_finds_the_period_without_labels),
         cmocka_unit_test(planner_tells_dynamic_requests),

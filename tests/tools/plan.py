@@ -188,6 +188,32 @@ class Plan(unittest.TestCase):
         self.assertTrue(tried["learning_is_better"])
         self.assertEqual(self.taken(drawn[0], "--plan", plan), self.taken(drawn[0]))
 
+    def test_a_plan_is_tried_as_its_program_runs(self):
+        """What the recording does not mark is not marked while the plan is tried on it."""
+        drawn = self.path("untold.pickle.gz")
+        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3912918599",
+                        "--run", "1", "--no-marks", "-o", drawn], check=True, capture_output=True)
+        plan = self.path("untold.plan")
+        (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+        self.assertTrue(tried["learning_is_better"])
+        self.assertLess(tried["planned_share"], 0.5)
+        pleat("plan", drawn, "--seconds", 0, "--no-replay", "-o", plan)
+        told = json.loads(pleat("replay", drawn, "--plan", plan, "--json").stdout)
+        self.assertGreater(told["steady_planned_share"], 0.99)
+
+    def test_a_parameter_that_is_drawn_wants_a_larger_saving(self):
+        """Another run draws other lengths, and needs memory beyond the plan for the longest."""
+        drawn = self.path("lengths.pickle.gz")
+        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3992099377",
+                        "--run", "1", "-o", drawn], check=True, capture_output=True)
+        plan = self.path("lengths.plan")
+        (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+        self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
+        self.assertLess(tried["planned_driver_share"], tried["learned_driver_share"])
+        self.assertTrue(tried["drawn"])
+        self.assertTrue(tried["learning_is_better"])
+        self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
+
     def test_what_has_no_place_is_no_saving(self):
         """Physical memory is less than max-live where dynamic requests have neither slot nor lane."""
         drawn = self.path("beside.pickle.gz")

@@ -12,6 +12,7 @@
 /* Of one recording. */
 typedef struct plan_trial {
     bool run;               /* false: no replay holds it, see why_not */
+    bool drawn;             /* its iterations are of several values of the plan's parameter */
     uint64_t planned_bytes; /* physical memory at most, with the plan */
     uint64_t learned_bytes; /* and without it */
     double planned_share;   /* of its steady iterations' requests */

@@ -523,7 +523,7 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
     pass p = {.script = s,
               .result = result,
               .watch = options->watch,
-              .tells = !options->no_marks,
+              .tells = !options->no_marks && (s->marked || !options->own_marks),
               .time_us = first_time(s),
               .steady_us = first_time(s)};
     pleat_runtime_options runtime = {.size = sizeof runtime,

@@ -27,6 +27,7 @@ typedef struct replay_options {
     uint64_t device_bytes;     /* host backend; 0: the recording's, else 140 GiB */
     const replay_watch *watch; /* NULL: none */
     bool no_marks;             /* the runtime is told neither iterations nor phases */
+    bool own_marks;            /* it is told those of the recording, none that were looked for */
     const pleat_trace *other;  /* then the two last whole iterations in turn; NULL: none */
     uint32_t repeat;           /* then the last whole iteration so many times, without the canary */
     FILE *dump;                /* where the runtime is written at the end; NULL: nowhere */

@@ -82,6 +82,7 @@ pleat_result replay_script_write(const pleat_trace *trace, replay_script *s)
     s->busiest = pleat__busiest_stream(trace, s->device);
     s->marks = requests.marks;
     s->mark_count = requests.mark_count;
+    s->marked = requests.labelled;
     if (result == PLEAT_OK)
         result = measure_job(s);
     if (result != PLEAT_OK)

@@ -18,6 +18,7 @@ typedef struct replay_script {
     pleat__arena *arena;
     uint32_t *marks; /* positions among the device's allocations and frees */
     uint32_t mark_count;
+    bool marked; /* they come from the program, not from the sequence of requests */
     canary_job job;
 } replay_script;
 
