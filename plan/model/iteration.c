@@ -82,7 +82,8 @@ static bool stays_through(const pleat__request *item, pleat__stretch steady)
     return item->alloc_at < steady.begin_at && item->free_at >= steady.end_at;
 }
 
-/* Whether the piece leaves something for good that the steady iteration does not allocate again. */
+/* Whether the piece leaves something for good that the steady iteration does not allocate again, by
+ * the pairs; without pairs, anything. */
 static bool leaves_something(const pleat__requests *requests, pleat__stretch steady,
                              pleat__stretch piece, const uint32_t *pairs)
 {
@@ -90,6 +91,8 @@ static bool leaves_something(const pleat__requests *requests, pleat__stretch ste
     for (uint32_t i = piece.item; i < piece.item + piece.items; i++) {
         if (!stays_through(&requests->items[i], steady))
             continue;
+        if (pairs == NULL)
+            return true;
         while (next < steady.items && (pairs[next] == PLEAT__NEVER || pairs[next] < i))
             next++;
         if (next == steady.items || pairs[next] != i)
@@ -258,13 +261,16 @@ static pleat_result take_prologue(const pleat__requests *requests, uint32_t firs
     return PLEAT_OK;
 }
 
-/* Lays the pieces before `steady` against it, latest first, until one leaves something. Those that
- * agree become profiles, the first of them. All from the earliest that agrees on are no beginning:
- * neither those before the profiles (of 200 iterations of drawn lengths 182 were one, request by
- * request) nor others between them (an evaluation after each third step made all before the last
- * step the beginning, which no other run of the job repeats). */
-static pleat_result take_profiles(const pleat__requests *requests, struct pieces *pieces,
-                                  uint32_t steady, pleat__iteration *out)
+/* Whether lengths let two pieces agree. */
+static bool may_agree(const struct pieces *pieces, uint32_t a, uint32_t b)
+{
+    uint64_t more = pieces->all[a].items, less = pieces->all[b].items;
+    return (more > less ? less * 100 / AGREE_PERCENT >= more : more * 100 / AGREE_PERCENT >= less);
+}
+
+/* The piece is the steady iteration, and nothing is laid against it yet. */
+static pleat_result set_steady(const pleat__requests *requests, const struct pieces *pieces,
+                               uint32_t steady, pleat__iteration *out)
 {
     uint32_t items = pieces->all[steady].items;
     out->steady = pieces->all[steady];
@@ -274,20 +280,66 @@ static pleat_result take_profiles(const pleat__requests *requests, struct pieces
     /* One more than profiles, for what is compared and is none. */
     uint64_t most = steady < PLEAT__PROFILES ? steady + 1 : PLEAT__PROFILES + 1;
     out->pairs = pleat__arena_alloc(requests->arena, most * items * sizeof *out->pairs);
-    if (out->pairs == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
-                           items);
-    for (uint32_t i = steady; i-- > 0;) {
-        uint32_t *pairs = out->pairs + (uint64_t)out->profile_count * items;
-        pieces->paired[i] = pleat__align(requests, out->steady, pieces->all[i], pairs);
+    return out->pairs != NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_MEMORY,
+                             "no host memory to compare iterations of %u requests", items);
+}
+
+/* Lays the pieces before `steady` against it, latest first, until one leaves something, or
+ * PLEAT__PROFILES of them were other ones. Those that agree become profiles, the first of them. All
+ * from the earliest that agrees on are no beginning: neither those before the profiles (of 200
+ * iterations of drawn lengths 182 were one, request by request) nor others between them (an
+ * evaluation after each third step made all before the last step the beginning, which no other run
+ * of the job repeats). */
+static void take_profiles(const pleat__requests *requests, struct pieces *pieces, uint32_t steady,
+                          pleat__iteration *out)
+{
+    for (uint32_t i = steady, others = 0; i-- > 0 && others < PLEAT__PROFILES;) {
+        uint32_t *pairs = NULL;
+        pieces->paired[i] = 0;
+        if (may_agree(pieces, steady, i)) {
+            pairs = out->pairs + (uint64_t)out->profile_count * out->steady.items;
+            pieces->paired[i] = pleat__align(requests, out->steady, pieces->all[i], pairs);
+        }
         if (leaves_something(requests, out->steady, pieces->all[i], pairs))
             break;
-        if (!agrees(pieces, steady, i, AGREE_PERCENT))
+        if (!agrees(pieces, steady, i, AGREE_PERCENT)) {
+            others += pairs != NULL;
             continue;
+        }
         out->first_at = pieces->all[i].begin_at;
         if (out->profile_count < PLEAT__PROFILES)
             out->profiles[out->profile_count++] = pieces->all[i];
     }
+}
+
+/* Whether the steady iteration makes more that stays through the piece behind it, and that the
+ * iteration before it does not make, than a batch: the optimizer's states, say. */
+static bool makes_states(const pleat__requests *requests, const pleat__iteration *out,
+                         pleat__stretch behind)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < out->steady.items; i++)
+        count += out->pairs[i] == PLEAT__NEVER &&
+                 stays_through(&requests->items[out->steady.item + i], behind);
+    return count > SKIPPED;
+}
+
+/* A job's last iteration may lack what each other one makes for the next: where nothing agrees with
+ * it, the one before it is steady, if its own like come before that. */
+static pleat_result choose_profiles(const pleat__requests *requests, struct pieces *pieces,
+                                    uint32_t *steady, pleat__iteration *out)
+{
+    PLEAT_TRY(set_steady(requests, pieces, *steady, out));
+    take_profiles(requests, pieces, *steady, out);
+    if (out->profile_count != 0 || *steady < 2 || !as_long(pieces, *steady, *steady - 1))
+        return PLEAT_OK;
+    PLEAT_TRY(set_steady(requests, pieces, *steady - 1, out));
+    take_profiles(requests, pieces, *steady - 1, out);
+    if (out->profile_count == 0 || makes_states(requests, out, pieces->all[*steady]))
+        return set_steady(requests, pieces, *steady, out);
+    --*steady;
     return PLEAT_OK;
 }
 
@@ -360,14 +412,7 @@ static pleat_result find_among(const pleat__requests *requests, struct pieces *p
         return take_whole(requests, out);
     if (!found)
         return nothing_repeats(requests);
-    PLEAT_TRY(take_profiles(requests, pieces, steady, out));
-    if (out->profile_count == 0 && steady > 1) {
-        /* A job's last iteration may lack what each other one makes for the next. */
-        PLEAT_TRY(take_profiles(requests, pieces, steady - 1, out));
-        steady -= out->profile_count != 0;
-        if (out->profile_count == 0)
-            PLEAT_TRY(take_profiles(requests, pieces, steady, out));
-    }
+    PLEAT_TRY(choose_profiles(requests, pieces, &steady, out));
     take_alike(requests, pieces, steady, out);
     take_early(pieces, steady, out);
     return take_prologue(requests, pieces->all[0].begin_at, out);

@@ -150,9 +150,17 @@ static bool is_same_everywhere(const pleat__model *model, uint32_t index, uint64
     return same;
 }
 
+/* Whether what comes behind a profile is its like: nothing lies between them that is another. */
+static bool is_followed_by_its_like(const pleat__iteration *iteration, uint32_t profile)
+{
+    const pleat__stretch *next =
+        profile == 0 ? &iteration->steady : iteration->profiles + profile - 1;
+    return iteration->profiles[profile].end_at == next->begin_at;
+}
+
 /* When a request of the steady iteration is freed, relative to an iteration's beginning. One that
- * crosses the boundary is seen whole in the profile before: behind the last iteration comes what
- * the end of the job does. NEVER: it lives too long to have a slot. */
+ * crosses the boundary is seen whole in a profile that another follows: behind the last iteration
+ * comes what the end of the job does. NEVER: it lives too long to have a slot. */
 static uint32_t steady_free(const pleat__model *model, uint32_t index)
 {
     pleat__stretch steady = model->iteration.steady;
@@ -161,7 +169,8 @@ static uint32_t steady_free(const pleat__model *model, uint32_t index)
         return request->free_at - steady.begin_at;
     for (uint32_t p = 0; p < model->iteration.profile_count; p++) {
         const pleat__request *other = partner(model, p, index);
-        if (other == NULL || other->free_at < model->iteration.profiles[p].end_at)
+        if (other == NULL || other->free_at < model->iteration.profiles[p].end_at ||
+            !is_followed_by_its_like(&model->iteration, p))
             continue;
         uint32_t behind = crossing_free(other, model->iteration.profiles[p]);
         uint32_t own = request->alloc_at - steady.begin_at;

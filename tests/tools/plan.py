@@ -211,6 +211,7 @@ class Plan(unittest.TestCase):
         self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
         self.assertLess(tried["planned_driver_share"], tried["learned_driver_share"])
         self.assertTrue(tried["drawn"])
+        self.assertGreater(tried["planned_share"], 0.99)
         self.assertTrue(tried["learning_is_better"])
         self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
 

@@ -19,10 +19,10 @@
 /* Learning does as well or better where the plan takes more of an iteration's time by more than
  * 1/SLOWER (half and twice: docs/decisions.md, D270), has no place for more than 1/NEARLY of the
  * requests (another run's will fit it even less: D279), takes more memory, or saves less than
- * 1/SAVED of it where more than 1/SAVED of the requests have no place (D496). Where the job's
- * parameter changes from iteration to iteration another run draws others: its largest is above or
- * below the one that the plan is laid out for, which costs memory either way, so the plan has to
- * save 1/DRAWN (D497). */
+ * 1/SAVED of it where more than 1/SAVED of the requests have no place (D496). Where the
+ * recording has several values of the plan's parameter another run draws others: its largest is
+ * above or below the one that the plan is laid out for, which costs memory either way, so the plan
+ * has to save 1/DRAWN (D497). */
 #define SAVED  1000u
 #define DRAWN  100u
 #define SLOWER 200u
@@ -129,12 +129,12 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
                trial->learned_driver * 100);
     }
     if (plan_trial_is_lost(trials, count))
-        printf(
-            "LEARNING DOES AS WELL OR BETTER: the plan saves too little on its own recording (a "
-            "thousandth is wanted, a hundredth where sizes change with every iteration), asks more "
-            "of the driver, or has no place for many requests. It answers questions, and "
-            "a job that is given it learns as without one; with --no-replay it would be "
-            "followed.\n");
+        printf("LEARNING DOES AS WELL OR BETTER: the plan saves too little on its own recording (a "
+               "thousandth is wanted, a hundredth where its iterations are of several sizes), asks "
+               "more "
+               "of the driver, or has no place for many requests. It answers questions, and "
+               "a job that is given it learns as without one; with --no-replay it would be "
+               "followed.\n");
 }
 
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,

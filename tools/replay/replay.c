@@ -39,6 +39,7 @@ typedef struct pass {
     canary *canary;
     const replay_watch *watch; /* NULL: none */
     bool tells;                /* the runtime hears of iterations and phases */
+    bool marks;                /* of iterations too, where it hears */
     replay_result *result;
     pleat_va *addresses; /* by request; 0: not live */
     uint64_t *sizes;
@@ -175,7 +176,7 @@ static pleat_result begin_iteration(pass *p)
         p->late_planned = stats.planned + stats.lane;
     }
     p->next_mark++;
-    return p->tells ? tell_mark(p) : PLEAT_OK;
+    return p->tells && p->marks ? tell_mark(p) : PLEAT_OK;
 }
 
 static pleat_result enter_phase(pass *p, uint32_t label)
@@ -523,7 +524,8 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
     pass p = {.script = s,
               .result = result,
               .watch = options->watch,
-              .tells = !options->no_marks && (s->marked || !options->own_marks),
+              .tells = !options->no_marks,
+              .marks = s->marked || !options->own_marks,
               .time_us = first_time(s),
               .steady_us = first_time(s)};
     pleat_runtime_options runtime = {.size = sizeof runtime,
