@@ -66,7 +66,8 @@ static bool agrees(const struct pieces *pieces, uint32_t steady, uint32_t other,
     return (uint64_t)pieces->paired[other] * 100 >= items * percent;
 }
 
-static bool as_long(const struct pieces *pieces, uint32_t a, uint32_t b)
+/* Whether the shorter of two pieces has that part of the longer one's requests. */
+static bool as_long(const struct pieces *pieces, uint32_t a, uint32_t b, uint32_t percent)
 {
     uint64_t more = pieces->all[a].items, less = pieces->all[b].items;
     if (more < less) {
@@ -74,7 +75,7 @@ static bool as_long(const struct pieces *pieces, uint32_t a, uint32_t b)
         more = less;
         less = swap;
     }
-    return less > 0 && less * 100 >= more * ALIKE_PERCENT;
+    return less > 0 && less * 100 >= more * percent;
 }
 
 static bool stays_through(const pleat__request *item, pleat__stretch steady)
@@ -261,13 +262,6 @@ static pleat_result take_prologue(const pleat__requests *requests, uint32_t firs
     return PLEAT_OK;
 }
 
-/* Whether lengths let two pieces agree. */
-static bool may_agree(const struct pieces *pieces, uint32_t a, uint32_t b)
-{
-    uint64_t more = pieces->all[a].items, less = pieces->all[b].items;
-    return (more > less ? less * 100 / AGREE_PERCENT >= more : more * 100 / AGREE_PERCENT >= less);
-}
-
 /* The piece is the steady iteration, and nothing is laid against it yet. */
 static pleat_result set_steady(const pleat__requests *requests, const struct pieces *pieces,
                                uint32_t steady, pleat__iteration *out)
@@ -298,7 +292,7 @@ static void take_profiles(const pleat__requests *requests, struct pieces *pieces
     for (uint32_t i = steady, others = 0; i-- > 0 && others < PLEAT__PROFILES;) {
         uint32_t *pairs = NULL;
         pieces->paired[i] = 0;
-        if (may_agree(pieces, steady, i)) {
+        if (as_long(pieces, steady, i, AGREE_PERCENT)) {
             pairs = out->pairs + (uint64_t)out->profile_count * out->steady.items;
             pieces->paired[i] = pleat__align(requests, out->steady, pieces->all[i], pairs);
         }
@@ -333,7 +327,8 @@ static pleat_result choose_profiles(const pleat__requests *requests, struct piec
 {
     PLEAT_TRY(set_steady(requests, pieces, *steady, out));
     take_profiles(requests, pieces, *steady, out);
-    if (out->profile_count != 0 || *steady < 2 || !as_long(pieces, *steady, *steady - 1))
+    if (out->profile_count != 0 || *steady < 2 ||
+        !as_long(pieces, *steady, *steady - 1, ALIKE_PERCENT))
         return PLEAT_OK;
     PLEAT_TRY(set_steady(requests, pieces, *steady - 1, out));
     take_profiles(requests, pieces, *steady - 1, out);
@@ -369,12 +364,13 @@ static void take_early(const struct pieces *pieces, uint32_t steady, pleat__iter
 static bool choose_steady(const struct pieces *pieces, uint32_t *steady)
 {
     for (uint32_t i = pieces->count - 1; i-- > 1;)
-        if (as_long(pieces, i, i - 1)) {
+        if (as_long(pieces, i, i - 1, ALIKE_PERCENT)) {
             *steady = i;
             return true;
         }
     *steady = pieces->count - 1;
-    return pieces->count > 1 && as_long(pieces, pieces->count - 1, pieces->count - 2);
+    return pieces->count > 1 &&
+           as_long(pieces, pieces->count - 1, pieces->count - 2, ALIKE_PERCENT);
 }
 
 static bool all_freed(const pleat__requests *requests)

@@ -129,12 +129,10 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
                trial->learned_driver * 100);
     }
     if (plan_trial_is_lost(trials, count))
-        printf("LEARNING DOES AS WELL OR BETTER: the plan saves too little on its own recording (a "
-               "thousandth is wanted, a hundredth where its iterations are of several sizes), asks "
-               "more "
-               "of the driver, or has no place for many requests. It answers questions, and "
-               "a job that is given it learns as without one; with --no-replay it would be "
-               "followed.\n");
+        puts("LEARNING DOES AS WELL OR BETTER: the plan saves too little on its own recording (a "
+             "thousandth is wanted, a hundredth where its iterations are of several sizes), asks "
+             "more of the driver, or has no place for many requests. It answers questions, and a "
+             "job that is given it learns as without one; with --no-replay it would be followed.");
 }
 
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,
