@@ -201,19 +201,35 @@ class Plan(unittest.TestCase):
         told = json.loads(pleat("replay", drawn, "--plan", plan, "--json").stdout)
         self.assertGreater(told["steady_planned_share"], 0.99)
 
-    def test_a_parameter_that_is_drawn_wants_a_larger_saving(self):
-        """Another run draws other lengths, and needs memory beyond the plan for the longest."""
-        drawn = self.path("lengths.pickle.gz")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3992099377",
-                        "--run", "1", "-o", drawn], check=True, capture_output=True)
-        plan = self.path("lengths.plan")
+    def tried_of_another_run(self, seed, *options):
+        """A drawn job's plan of its run 1, which pays on its recording, is not followed: what its trial said."""
+        drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
+        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, "--run", "1",
+                        *options, "-o", drawn], check=True, capture_output=True)
         (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
         self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
         self.assertLess(tried["planned_driver_share"], tried["learned_driver_share"])
-        self.assertTrue(tried["drawn"])
         self.assertGreater(tried["planned_share"], 0.99)
         self.assertTrue(tried["learning_is_better"])
         self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
+        return tried
+
+    def test_a_plan_of_lengths_that_change_is_not_followed(self):
+        """Another run draws other lengths, and needs memory beyond the plan for the longest."""
+        tried = self.tried_of_another_run("3992099377")
+        self.assertTrue(tried["changes"])
+
+    def test_a_plan_of_changing_requests_has_to_serve_others(self):
+        """With a plan of its first half this recording takes more than by learning."""
+        tried = self.tried_of_another_run("1123646740")
+        self.assertFalse(tried["changes"])
+        self.assertGreater(tried["half_planned_bytes"], tried["learned_bytes"])
+        self.assertGreater(tried["half_planned_share"], 0.98)
+
+    def test_a_plan_of_changing_requests_that_nothing_marks_is_not_followed(self):
+        tried = self.tried_of_another_run("1238156177", "--no-marks")
+        self.assertTrue(tried["changes"])
+        self.assertNotIn("half_planned_bytes", tried)
 
     def test_what_has_no_place_is_no_saving(self):
         """Physical memory is less than max-live where dynamic requests have neither slot nor lane."""

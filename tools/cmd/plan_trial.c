@@ -10,7 +10,9 @@
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>
+#include <plan/trace/import.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,14 +21,12 @@
 /* Learning does as well or better where the plan takes more of an iteration's time by more than
  * 1/SLOWER (half and twice: docs/decisions.md, D270), has no place for more than 1/NEARLY of the
  * requests (another run's will fit it even less: D279), takes more memory, or saves less than
- * 1/SAVED of it where more than 1/SAVED of the requests have no place (D496). Where the
- * recording has several values of the plan's parameter another run draws others: its largest is
- * above or below the one that the plan is laid out for, which costs memory either way, so the plan
- * has to save 1/DRAWN (D497). */
+ * 1/SAVED of it where more than 1/SAVED of the requests have no place (D496). */
 #define SAVED  1000u
-#define DRAWN  100u
 #define SLOWER 200u
 #define NEARLY 16u
+/* A half of fewer iterations says nothing (D292). */
+#define LEAST_HALF 3u
 
 static pleat_result replay(const pleat_trace *trace, const pleat_plan *plan, uint64_t device_bytes,
                            replay_result *result)
@@ -36,13 +36,59 @@ static pleat_result replay(const pleat_trace *trace, const pleat_plan *plan, uin
     return replay_run(trace, &options, result);
 }
 
-static double driver_of(const replay_result *result)
+static plan_figures figures_of(const replay_result *result)
 {
     double seconds = (result->steady_driver_ns + result->steady_mapper_ns) * 1e-9;
-    return result->steady_recorded_seconds > 0 ? seconds / result->steady_recorded_seconds : 0;
+    double passed = result->steady_recorded_seconds;
+    return (plan_figures){.bytes = result->peak_physical_bytes,
+                          .planned_share = result->steady_planned_share,
+                          .driver_share = passed > 0 ? seconds / passed : 0};
 }
 
-static pleat_result run_both(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
+static pleat_result plan_half(const pleat_trace *trace, const pleat_plan *plan, uint32_t iterations,
+                              pleat_plan **made)
+{
+    const pleat_plan_options options = {.size = sizeof options,
+                                        .chunk_bytes = plan->chunk_bytes,
+                                        .seconds = NAN,
+                                        .device = plan->device};
+    pleat_trace *half;
+    PLEAT_TRY(pleat__trace_beginning(trace, plan->device, iterations / 2, &half));
+    pleat_result result = pleat_plan_make(half, &options, made);
+    pleat_trace_free(half);
+    return result;
+}
+
+/* Whether many requests change and nothing says where iterations begin. No half can be told then,
+ * and the plan's beginning is found again by rows of sizes, which have to be the same (D500). */
+static bool changes_unmarked(const pleat_plan *plan, const replay_result *whole)
+{
+    pleat_plan_summary summary = pleat_plan_summary_of(plan);
+    return !whole->marked && summary.dynamic_requests * NEARLY > summary.iteration_requests;
+}
+
+/* What a plan does for requests that it was not made of, which are another run's wherever they
+ * change from iteration to iteration: what one of the first half does for the whole (D292, D500).
+ */
+static pleat_result run_half(const pleat_trace *trace, const pleat_plan *plan,
+                             const replay_result *whole, uint64_t device_bytes, plan_trial *trial)
+{
+    pleat_plan *half;
+    replay_result result;
+    if (!whole->marked || pleat_plan_summary_of(plan).dynamic_requests == 0 ||
+        whole->iterations / 2 < LEAST_HALF)
+        return PLEAT_OK;
+    PLEAT_TRY(plan_half(trace, plan, whole->iterations, &half));
+    pleat_result replayed = replay(trace, half, device_bytes, &result);
+    pleat_plan_free(half);
+    PLEAT_TRY(replayed);
+    trial->halved = true;
+    if (!result.oom)
+        trial->half = figures_of(&result);
+    return PLEAT_OK;
+}
+
+static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
 {
     uint64_t device_bytes = replay_device_bytes(trace, 0);
     replay_result with, without;
@@ -54,12 +100,11 @@ static pleat_result run_both(const pleat_trace *trace, const pleat_plan *plan, p
         strcpy(trial->why_not, "it runs out of memory");
         return PLEAT_OK;
     }
+    trial->planned = figures_of(&with);
+    trial->learned = figures_of(&without);
+    trial->changes |= changes_unmarked(plan, &with);
+    PLEAT_TRY(run_half(trace, plan, &with, device_bytes, trial));
     trial->run = true;
-    trial->planned_bytes = with.peak_physical_bytes;
-    trial->learned_bytes = without.peak_physical_bytes;
-    trial->planned_share = with.steady_planned_share;
-    trial->planned_driver = driver_of(&with);
-    trial->learned_driver = driver_of(&without);
     return PLEAT_OK;
 }
 
@@ -68,8 +113,8 @@ static pleat_result run(const pleat_trace *trace, const pleat_plan *plan, plan_t
 {
     pleat_plan *own;
     PLEAT_TRY(replay_plan_for(trace, plan, &own));
-    trial->drawn = plan->recipe != NULL && own == NULL;
-    pleat_result result = run_both(trace, own != NULL ? own : plan, trial);
+    trial->changes = plan->recipe != NULL && own == NULL;
+    pleat_result result = run_all(trace, own != NULL ? own : plan, trial);
     pleat_plan_free(own);
     return result;
 }
@@ -87,19 +132,21 @@ void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, ui
     }
 }
 
-static bool pays(const plan_trial *trial)
+static bool pays(const plan_figures *with, const plan_figures *without)
 {
-    uint64_t least = trial->planned_share < 1 - 1.0 / SAVED ? trial->learned_bytes / SAVED : 0;
-    if (trial->drawn)
-        least = trial->learned_bytes / DRAWN;
-    return trial->planned_bytes + least <= trial->learned_bytes;
+    uint64_t least = with->planned_share < 1 - 1.0 / SAVED ? without->bytes / SAVED : 0;
+    return with->bytes + least <= without->bytes &&
+           with->driver_share <= without->driver_share + 1.0 / SLOWER &&
+           with->planned_share >= 1 - 1.0 / NEARLY;
 }
 
+/* Where the recording has several values of the plan's parameter another run draws others: its
+ * largest is above or below the one that the plan is laid out for, and either costs memory (D497).
+ */
 static bool learning_is_better(const plan_trial *trial)
 {
-    return trial->run &&
-           (!pays(trial) || trial->planned_driver > trial->learned_driver + 1.0 / SLOWER ||
-            trial->planned_share < 1 - 1.0 / NEARLY);
+    return trial->run && (trial->changes || !pays(&trial->planned, &trial->learned) ||
+                          (trial->halved && !pays(&trial->half, &trial->learned)));
 }
 
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
@@ -123,16 +170,23 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
         }
         printf("replayed, %s takes %s with this plan (%.1f %% of requests planned, %.1f %% of the "
                "time in the driver), and %s where Pleat learns (%.1f %%)\n",
-               names[i], cli_format_size(trial->planned_bytes, planned, sizeof planned),
-               trial->planned_share * 100, trial->planned_driver * 100,
-               cli_format_size(trial->learned_bytes, learned, sizeof learned),
-               trial->learned_driver * 100);
+               names[i], cli_format_size(trial->planned.bytes, planned, sizeof planned),
+               trial->planned.planned_share * 100, trial->planned.driver_share * 100,
+               cli_format_size(trial->learned.bytes, learned, sizeof learned),
+               trial->learned.driver_share * 100);
+        if (trial->halved)
+            printf("its requests change: with a plan of its first half it takes %s (%.1f %% of "
+                   "requests planned, %.1f %% of the time in the driver)\n",
+                   cli_format_size(trial->half.bytes, planned, sizeof planned),
+                   trial->half.planned_share * 100, trial->half.driver_share * 100);
     }
     if (plan_trial_is_lost(trials, count))
         puts("LEARNING DOES AS WELL OR BETTER: the plan saves too little on its own recording (a "
-             "thousandth is wanted, a hundredth where its iterations are of several sizes), asks "
-             "more of the driver, or has no place for many requests. It answers questions, and a "
-             "job that is given it learns as without one; with --no-replay it would be followed.");
+             "thousandth is wanted), asks more of the driver, or has no place for many requests; "
+             "or a plan of its first half does; or another run has other requests, since the "
+             "recording's iterations are of several sizes, or many of its requests change and "
+             "nothing marks iterations. It answers questions, and a job that is given it learns as "
+             "without one; with --no-replay it would be followed.");
 }
 
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,
@@ -144,12 +198,17 @@ void plan_trial_json(json_writer *json, const plan_trial *trials, const char *co
         json_object(json, NULL);
         json_string(json, "trace", names[i]);
         if (trial->run) {
-            json_uint(json, "planned_bytes", trial->planned_bytes);
-            json_uint(json, "learned_bytes", trial->learned_bytes);
-            json_bool(json, "drawn", trial->drawn);
-            json_double(json, "planned_share", trial->planned_share);
-            json_double(json, "planned_driver_share", trial->planned_driver);
-            json_double(json, "learned_driver_share", trial->learned_driver);
+            json_uint(json, "planned_bytes", trial->planned.bytes);
+            json_uint(json, "learned_bytes", trial->learned.bytes);
+            json_bool(json, "changes", trial->changes);
+            json_double(json, "planned_share", trial->planned.planned_share);
+            json_double(json, "planned_driver_share", trial->planned.driver_share);
+            json_double(json, "learned_driver_share", trial->learned.driver_share);
+            if (trial->halved) {
+                json_uint(json, "half_planned_bytes", trial->half.bytes);
+                json_double(json, "half_planned_share", trial->half.planned_share);
+                json_double(json, "half_planned_driver_share", trial->half.driver_share);
+            }
             json_bool(json, "learning_is_better", learning_is_better(trial));
         } else {
             json_string(json, "why_not", trial->why_not);

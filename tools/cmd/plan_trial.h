@@ -9,26 +9,33 @@
 
 #include <plan/sizes/planner.h>
 
+/* Of a replay: physical memory at most, of the steady iterations' requests those that had a place,
+ * and the driver's part of their time. */
+typedef struct plan_figures {
+    uint64_t bytes;
+    double planned_share;
+    double driver_share;
+} plan_figures;
+
 /* Of one recording. */
 typedef struct plan_trial {
-    bool run;               /* false: no replay holds it, see why_not */
-    bool drawn;             /* its iterations are of several values of the plan's parameter */
-    uint64_t planned_bytes; /* physical memory at most, with the plan */
-    uint64_t learned_bytes; /* and without it */
-    double planned_share;   /* of its steady iterations' requests */
-    double
-        planned_driver; /* the driver's part of the time of its steady iterations, with the plan */
-    double learned_driver; /* and without it */
+    bool run;     /* false: no replay holds it, see why_not */
+    bool changes; /* another run has other requests: its iterations are of several values of the
+                     plan's parameter, or many requests change and nothing marks iterations */
+    bool halved;  /* `half` was run */
+    plan_figures planned, learned; /* with the plan, and without it */
+    plan_figures half; /* with a plan of the first half of its iterations, on all of them */
     char why_not[160];
 } plan_trial;
 
 /* Replays each trace with the plan (laid out for the trace's size, where it is for several) and
- * without. */
+ * without; where requests change from one marked iteration to the next also with a plan of the
+ * first half. */
 void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, uint32_t count,
                     plan_trial *trials);
 /* Whether learning does as well or better on every recording that was replayed, if there is one:
- * the plan saves next to no memory, takes more of the driver's time, or has no place for many
- * requests. */
+ * the plan, or that of the first half, saves next to no memory, takes more of the driver's time, or
+ * has no place for many requests. */
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count);
 
 /* For people, and as members of the open object. `names` are the recordings'. */

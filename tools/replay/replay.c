@@ -536,6 +536,7 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
     PLEAT_TRY(make_tables(&p));
     PLEAT_TRY(open_backend(s, options, &p.vmm));
     result->backend = p.vmm.ops->name;
+    result->marked = s->marked;
     p.on_host = strcmp(p.vmm.ops->name, "host") == 0;
     pleat_vmm vmm = p.vmm;
     pleat_result outcome = set_clock(&p, p.time_us);

@@ -56,6 +56,7 @@ typedef struct replay_result {
     char policy[32];
     const char *backend;
     uint32_t iterations; /* whole ones, until a refusal; 1 when the trace has no marks */
+    bool marked;         /* the recording says where they begin */
     uint64_t peak_live_bytes;
     uint64_t peak_physical_bytes;
     uint64_t peak_virtual_bytes; /* mapped, looked at when iterations begin and end */
