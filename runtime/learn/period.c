@@ -47,11 +47,14 @@ _Static_assert(GRAM == sizeof(uint64_t), "a word holds the keys of as many reque
 
 pleat_result pleat__period_init(pleat__period *period, pleat__arena *arena, bool off)
 {
+    size_t seen_bytes = sizeof *period->seen << SEEN_BITS;
     *period = (pleat__period){.off = off};
-    period->seen = pleat__arena_calloc(arena, 1u << SEEN_BITS, sizeof *period->seen);
+    period->seen = pleat__arena_alloc(arena, seen_bytes);
     period->votes = pleat__arena_calloc(arena, PLEAT__OCTAVE_BINS, sizeof *period->votes);
     if (period->seen == NULL || period->votes == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to learn a job's iteration");
+    /* Written here, so that the first requests do not wait for its 128 pages one by one. */
+    memset(period->seen, 0, seen_bytes);
     return PLEAT_OK;
 }
 
