@@ -130,7 +130,7 @@ struct pleat_plan {
      * steady_request + i, counted in order of allocation. */
     uint32_t steady_request;
     /* It answers questions (--at, --fit) and is not followed: where it was tried on what it was
-     * made of, learning did as well. */
+     * made of, learning did as well, or it fits no other run. */
     bool answers_only;
     uint64_t chunk_bytes;
     uint64_t device_bytes;

@@ -53,7 +53,7 @@ pleat_result pleat__period_init(pleat__period *period, pleat__arena *arena, bool
     period->votes = pleat__arena_calloc(arena, PLEAT__OCTAVE_BINS, sizeof *period->votes);
     if (period->seen == NULL || period->votes == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to learn a job's iteration");
-    /* Written here, so that the first requests do not wait for its 128 pages one by one. */
+    /* Written here, so that the first requests do not wait for its 512 KiB page by page. */
     memset(period->seen, 0, seen_bytes);
     return PLEAT_OK;
 }

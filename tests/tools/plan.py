@@ -226,6 +226,16 @@ class Plan(unittest.TestCase):
         self.assertGreater(tried["half_planned_bytes"], tried["learned_bytes"])
         self.assertGreater(tried["half_planned_share"], 0.98)
 
+    def test_a_plan_of_changing_requests_that_serves_others_is_followed(self):
+        drawn, plan = self.path("served.pickle.gz"), self.path("served.plan")
+        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3076150517",
+                        "--run", "1", "-o", drawn], check=True, capture_output=True)
+        (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+        self.assertLess(tried["half_planned_bytes"], 0.999 * tried["learned_bytes"])
+        self.assertFalse(tried["changes"])
+        self.assertFalse(tried["learning_is_better"])
+        self.assertEqual(self.taken(drawn, "--plan", plan), tried["planned_bytes"])
+
     def test_a_plan_of_changing_requests_that_nothing_marks_is_not_followed(self):
         tried = self.tried_of_another_run("1238156177", "--no-marks")
         self.assertTrue(tried["changes"])

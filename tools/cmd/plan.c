@@ -418,7 +418,7 @@ static int plan(void *self, pleat_trace *trace, int device)
     double seconds = now() - start;
     progress_whole_end();
     if (result == PLEAT_OK && !arguments->no_replay)
-        plan_trial_run(made.plan, made.traces, made.trace_count, made.trials);
+        plan_trial_run(made.plan, &arguments->plan, made.traces, made.trace_count, made.trials);
     if (result == PLEAT_OK)
         made.plan->answers_only = plan_trial_is_lost(made.trials, made.trace_count);
     if (result == PLEAT_OK && arguments->output != NULL)
@@ -481,8 +481,8 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
            (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
            (unsigned long long)summary.dynamic_requests);
     if (plan->answers_only)
-        puts(
-            "It answers questions and is not followed: learning did as well where it was tried.\n");
+        puts("It answers questions and is not followed: learning does as well, or another run has "
+             "other requests.\n");
     print_classes(classes, NULL);
     putchar('\n');
     print_gap(&gap, 0, summary.virtual_bytes);

@@ -12,7 +12,6 @@
 #include <internal/error.h>
 #include <plan/trace/import.h>
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@
 #define SAVED  1000u
 #define SLOWER 200u
 #define NEARLY 16u
-/* A half of fewer iterations says nothing (D292). */
+/* A half has at least so many iterations: one or two are the first and an odd one (D292, D500). */
 #define LEAST_HALF 3u
 
 static pleat_result replay(const pleat_trace *trace, const pleat_plan *plan, uint64_t device_bytes,
@@ -45,50 +44,72 @@ static plan_figures figures_of(const replay_result *result)
                           .driver_share = passed > 0 ? seconds / passed : 0};
 }
 
-static pleat_result plan_half(const pleat_trace *trace, const pleat_plan *plan, uint32_t iterations,
-                              pleat_plan **made)
+static bool pays(const plan_figures *with, const plan_figures *without)
 {
-    const pleat_plan_options options = {.size = sizeof options,
-                                        .chunk_bytes = plan->chunk_bytes,
-                                        .seconds = NAN,
-                                        .device = plan->device};
+    uint64_t least = with->planned_share < 1 - 1.0 / SAVED ? without->bytes / SAVED : 0;
+    return with->bytes + least <= without->bytes &&
+           with->driver_share <= without->driver_share + 1.0 / SLOWER &&
+           with->planned_share >= 1 - 1.0 / NEARLY;
+}
+
+static pleat_result plan_half(const pleat_trace *trace, pleat_plan_options options,
+                              uint32_t iterations, pleat_plan **made)
+{
     pleat_trace *half;
-    PLEAT_TRY(pleat__trace_beginning(trace, plan->device, iterations / 2, &half));
+    PLEAT_TRY(pleat__trace_beginning(trace, options.device, iterations / 2, &half));
     pleat_result result = pleat_plan_make(half, &options, made);
     pleat_trace_free(half);
     return result;
 }
 
-/* Whether many requests change and nothing says where iterations begin. No half can be told then,
- * and the plan's beginning is found again by rows of sizes, which have to be the same (D500). */
-static bool changes_unmarked(const pleat_plan *plan, const replay_result *whole)
+static pleat_result replay_half(const pleat_trace *trace, const pleat_plan_options *options,
+                                uint32_t iterations, uint64_t device_bytes, plan_figures *half)
 {
-    pleat_plan_summary summary = pleat_plan_summary_of(plan);
-    return !whole->marked && summary.dynamic_requests * NEARLY > summary.iteration_requests;
+    pleat_plan *plan;
+    replay_result result;
+    PLEAT_TRY(plan_half(trace, *options, iterations, &plan));
+    pleat_result replayed = replay(trace, plan, device_bytes, &result);
+    pleat_plan_free(plan);
+    PLEAT_TRY(replayed);
+    if (result.oom)
+        return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "it runs out of memory");
+    *half = figures_of(&result);
+    return PLEAT_OK;
 }
 
 /* What a plan does for requests that it was not made of, which are another run's wherever they
  * change from iteration to iteration: what one of the first half does for the whole (D292, D500).
- */
-static pleat_result run_half(const pleat_trace *trace, const pleat_plan *plan,
-                             const replay_result *whole, uint64_t device_bytes, plan_trial *trial)
+ * A half that has no plan, or none that runs, speaks against it. */
+static void run_half(const pleat_trace *trace, const pleat_plan_options *options,
+                     uint32_t iterations, uint64_t device_bytes, plan_trial *trial)
 {
-    pleat_plan *half;
-    replay_result result;
-    if (!whole->marked || pleat_plan_summary_of(plan).dynamic_requests == 0 ||
-        whole->iterations / 2 < LEAST_HALF)
-        return PLEAT_OK;
-    PLEAT_TRY(plan_half(trace, plan, whole->iterations, &half));
-    pleat_result replayed = replay(trace, half, device_bytes, &result);
-    pleat_plan_free(half);
-    PLEAT_TRY(replayed);
     trial->halved = true;
-    if (!result.oom)
-        trial->half = figures_of(&result);
-    return PLEAT_OK;
+    trial->serves = replay_half(trace, options, iterations, device_bytes, &trial->half) == PLEAT_OK;
+    if (!trial->serves)
+        snprintf(trial->why_not, sizeof trial->why_not, "%s", pleat_last_error()->text);
 }
 
-static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
+/* Whether requests change from iteration to iteration, and how: in a plan for several sizes those
+ * are called dynamic whose sizes follow nothing, which is not asked here. Where nothing marks
+ * iterations a half says little: it tells two of six plans that lose, and costs five of twenty that
+ * gain (D500). */
+static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
+                        const pleat_plan_options *options, const replay_result *whole,
+                        uint64_t device_bytes, plan_trial *trial)
+{
+    pleat_plan_summary summary = pleat_plan_summary_of(plan);
+    pleat_plan_options own = *options;
+    own.device = plan->device;
+    if (summary.dynamic_requests == 0 || !pays(&trial->planned, &trial->learned))
+        return;
+    if (!whole->marked)
+        trial->changes = summary.dynamic_requests * NEARLY > summary.iteration_requests;
+    else if (whole->iterations / 2 >= LEAST_HALF)
+        run_half(trace, &own, whole->iterations, device_bytes, trial);
+}
+
+static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan,
+                            const pleat_plan_options *options, plan_trial *trial)
 {
     uint64_t device_bytes = replay_device_bytes(trace, 0);
     replay_result with, without;
@@ -100,53 +121,47 @@ static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan, pl
         strcpy(trial->why_not, "it runs out of memory");
         return PLEAT_OK;
     }
+    trial->run = true;
     trial->planned = figures_of(&with);
     trial->learned = figures_of(&without);
-    trial->changes |= changes_unmarked(plan, &with);
-    PLEAT_TRY(run_half(trace, plan, &with, device_bytes, trial));
-    trial->run = true;
+    if (options != NULL)
+        try_changes(trace, plan, options, &with, device_bytes, trial);
     return PLEAT_OK;
 }
 
-/* A plan for several sizes is laid out for the recording's, if that has but one. */
-static pleat_result run(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
+/* A plan for several sizes is laid out for the recording's, if that has but one. If it has several,
+ * another run draws others: its largest is above or below the one that the plan is laid out for,
+ * and either costs memory (D497). */
+static pleat_result run(const pleat_trace *trace, const pleat_plan *plan,
+                        const pleat_plan_options *options, plan_trial *trial)
 {
     pleat_plan *own;
     PLEAT_TRY(replay_plan_for(trace, plan, &own));
     trial->changes = plan->recipe != NULL && own == NULL;
-    pleat_result result = run_all(trace, own != NULL ? own : plan, trial);
+    pleat_result result =
+        run_all(trace, own != NULL ? own : plan, plan->recipe == NULL ? options : NULL, trial);
     pleat_plan_free(own);
     return result;
 }
 
 /* A recording that cannot be replayed here costs no plan: it is written all the same. */
-void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, uint32_t count,
-                    plan_trial *trials)
+void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
+                    const pleat_trace *const *traces, uint32_t count, plan_trial *trials)
 {
     memset(trials, 0, count * sizeof *trials);
     for (uint32_t i = 0; i < count; i++) {
         if (plan->chunk_bytes != CHUNK_BYTES)
             strcpy(trials[i].why_not, "no GPU has such chunks");
-        else if (run(traces[i], plan, &trials[i]) != PLEAT_OK)
+        else if (run(traces[i], plan, options, &trials[i]) != PLEAT_OK)
             snprintf(trials[i].why_not, sizeof trials[i].why_not, "%s", pleat_last_error()->text);
     }
 }
 
-static bool pays(const plan_figures *with, const plan_figures *without)
-{
-    uint64_t least = with->planned_share < 1 - 1.0 / SAVED ? without->bytes / SAVED : 0;
-    return with->bytes + least <= without->bytes &&
-           with->driver_share <= without->driver_share + 1.0 / SLOWER &&
-           with->planned_share >= 1 - 1.0 / NEARLY;
-}
-
-/* Where the recording has several values of the plan's parameter another run draws others: its
- * largest is above or below the one that the plan is laid out for, and either costs memory (D497).
- */
 static bool learning_is_better(const plan_trial *trial)
 {
-    return trial->run && (trial->changes || !pays(&trial->planned, &trial->learned) ||
-                          (trial->halved && !pays(&trial->half, &trial->learned)));
+    return trial->run &&
+           (trial->changes || !pays(&trial->planned, &trial->learned) ||
+            (trial->halved && (!trial->serves || !pays(&trial->half, &trial->learned))));
 }
 
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
@@ -174,19 +189,23 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
                trial->planned.planned_share * 100, trial->planned.driver_share * 100,
                cli_format_size(trial->learned.bytes, learned, sizeof learned),
                trial->learned.driver_share * 100);
-        if (trial->halved)
+        if (trial->serves)
             printf("its requests change: with a plan of its first half it takes %s (%.1f %% of "
                    "requests planned, %.1f %% of the time in the driver)\n",
                    cli_format_size(trial->half.bytes, planned, sizeof planned),
                    trial->half.planned_share * 100, trial->half.driver_share * 100);
+        else if (trial->halved)
+            printf("its requests change, and no plan of its first half serves it: %s\n",
+                   trial->why_not);
+        else if (trial->changes)
+            puts("another run has other requests: its iterations are of several sizes, or many of "
+                 "its requests change and nothing marks iterations");
     }
     if (plan_trial_is_lost(trials, count))
-        puts("LEARNING DOES AS WELL OR BETTER: the plan saves too little on its own recording (a "
-             "thousandth is wanted), asks more of the driver, or has no place for many requests; "
-             "or a plan of its first half does; or another run has other requests, since the "
-             "recording's iterations are of several sizes, or many of its requests change and "
-             "nothing marks iterations. It answers questions, and a job that is given it learns as "
-             "without one; with --no-replay it would be followed.");
+        puts("LEARNING DOES AS WELL OR BETTER: the plan, or one of the first half, saves too "
+             "little (a thousandth is wanted), asks more of the driver, or has no place for many "
+             "requests; or another run has other requests. It answers questions, and a job that "
+             "is given it learns as without one; with --no-replay it would be followed.");
 }
 
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,
@@ -204,15 +223,15 @@ void plan_trial_json(json_writer *json, const plan_trial *trials, const char *co
             json_double(json, "planned_share", trial->planned.planned_share);
             json_double(json, "planned_driver_share", trial->planned.driver_share);
             json_double(json, "learned_driver_share", trial->learned.driver_share);
-            if (trial->halved) {
+            if (trial->serves) {
                 json_uint(json, "half_planned_bytes", trial->half.bytes);
                 json_double(json, "half_planned_share", trial->half.planned_share);
                 json_double(json, "half_planned_driver_share", trial->half.driver_share);
             }
             json_bool(json, "learning_is_better", learning_is_better(trial));
-        } else {
-            json_string(json, "why_not", trial->why_not);
         }
+        if (trial->why_not[0] != '\0')
+            json_string(json, "why_not", trial->why_not);
         json_end_object(json);
     }
     json_end_array(json);

@@ -22,20 +22,20 @@ typedef struct plan_trial {
     bool run;     /* false: no replay holds it, see why_not */
     bool changes; /* another run has other requests: its iterations are of several values of the
                      plan's parameter, or many requests change and nothing marks iterations */
-    bool halved;  /* `half` was run */
-    plan_figures planned, learned; /* with the plan, and without it */
-    plan_figures half; /* with a plan of the first half of its iterations, on all of them */
-    char why_not[160];
+    bool halved;  /* a plan of the first half of its iterations was tried on all of them */
+    bool serves;  /* that one could be made, and `half` is what it takes */
+    plan_figures planned, learned, half; /* with the plan, without one, with the half's */
+    char why_not[160];                   /* no replay, or no plan of the half */
 } plan_trial;
 
 /* Replays each trace with the plan (laid out for the trace's size, where it is for several) and
- * without; where requests change from one marked iteration to the next also with a plan of the
- * first half. */
-void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, uint32_t count,
-                    plan_trial *trials);
+ * without. One that pays and whose requests change from one marked iteration to the next is tried
+ * with a plan of its first half too, made with the same options. */
+void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
+                    const pleat_trace *const *traces, uint32_t count, plan_trial *trials);
 /* Whether learning does as well or better on every recording that was replayed, if there is one:
  * the plan, or that of the first half, saves next to no memory, takes more of the driver's time, or
- * has no place for many requests. */
+ * has no place for many requests; or another run has other requests. */
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count);
 
 /* For people, and as members of the open object. `names` are the recordings'. */

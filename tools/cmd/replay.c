@@ -207,7 +207,8 @@ static int replay(void *self, pleat_trace *trace, int device)
         result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
     o->replay.plan = plan;
     if (plan != NULL && plan->answers_only && !o->json)
-        puts("The plan is not followed: learning did as well where it was made (pleat plan).");
+        puts("The plan is not followed: learning does as well, or another run has other requests "
+             "(pleat plan).");
     if (result == PLEAT_OK)
         result = begin_dump(o, &d);
     if (result == PLEAT_OK)
