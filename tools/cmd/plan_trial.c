@@ -100,11 +100,12 @@ static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     pleat_plan_options own = *options;
     own.device = plan->device;
-    if (summary.dynamic_requests == 0 || !pays(&trial->planned, &trial->learned))
+    if (summary.dynamic_requests == 0 || whole->iterations / 2 < LEAST_HALF ||
+        !pays(&trial->planned, &trial->learned))
         return;
     if (!whole->marked)
         trial->changes = summary.dynamic_requests * NEARLY > summary.iteration_requests;
-    else if (whole->iterations / 2 >= LEAST_HALF)
+    else
         run_half(trace, &own, whole->iterations, device_bytes, trial);
 }
 
