@@ -10,7 +10,8 @@
  *        free end of a handle and end with the free beginning of one, as a new view does
  *        (stitch.c).
  * COST   As rent and price: once as many handles of a view have been exchanged as it has maps, it
- *        stays as it is, and a new one is made beside it. So a job that goes through the same few
+ *        stays as it is, and a new one is made beside it. Handles that were sought in vain, as too
+ *        few are free beside the view, count as exchanged. So a job that goes through the same few
  *        arrangements again and again has a view for each in the end, and one that never does pays
  *        at most twice what exchanges alone take.
  * GPU    What lay in the view was freed in its stream's order. The GPU is to be past the point at
@@ -45,6 +46,13 @@ typedef struct search {
     uint32_t *busy; /* handles in use that begin before a page of the view looked into */
     stretch best;
 } search;
+
+/* Whether so many exchanged handles cost less than the maps of a new view over as many pages. */
+static bool pays(const search *s, const pleat__view *view, uint32_t handles)
+{
+    uint64_t pages = pleat__ceil_div(s->granules, s->heap->pool->occupancy.full);
+    return (uint64_t)handles * PRICE * view->pages <= view->maps * pages;
+}
 
 static bool is_free(const search *s, uint32_t chunk)
 {
@@ -114,7 +122,7 @@ static void look_at(search *s, pleat__view *view, uint32_t begin, uint32_t from)
     bool exchanged = is_busy(s, first) && !begins_free(s, first, part);
     uint32_t handles = s->busy[at] - s->busy[from] + exchanged;
     uint32_t until = at + (exchanged ? pleat__handle_chunks(s->heap->pool, first) : 0);
-    if (s->best.view == NULL || handles < s->best.handles)
+    if (pays(s, view, handles) && (s->best.view == NULL || handles < s->best.handles))
         s->best = (stretch){view, begin, from, until, handles};
 }
 
@@ -132,18 +140,12 @@ static void look_into(search *s, pleat__view *view)
     }
 }
 
-/* Whether so many exchanged handles cost less than the maps of a new view over as many pages. */
-static bool pays(const search *s, uint32_t handles)
+/* At least one handle of it is in use, or it would have been used as it is (views.c). */
+static bool may_change(const search *s, const pleat__view *view)
 {
-    const pleat__view *view = s->best.view;
-    uint64_t pages = pleat__ceil_div(s->granules, s->heap->pool->occupancy.full);
-    return (uint64_t)handles * PRICE * view->pages <= view->maps * pages;
-}
-
-static bool may_change(const pleat__heap *heap, const pleat__view *view)
-{
-    bool wanted = heap->followed && view->slices != 0;
-    return !wanted && view->live == 0 && view->fenced && view->exchanged <= view->maps;
+    bool wanted = s->heap->followed && view->slices != 0;
+    return !wanted && view->live == 0 && view->fenced && view->exchanged <= view->maps &&
+           view->stream == s->zone / 2 && pays(s, view, 1);
 }
 
 /* A view with less to exchange than the best so far, if the GPU has left it. */
@@ -156,22 +158,23 @@ static void consider(search *s, pleat__view *view)
         s->best = before;
 }
 
-/* false: none, or a new view costs less. */
+/* false: none; or a new view costs less, or there is less free memory than it takes. */
 static bool find(search *s)
 {
     pleat__heap *heap = s->heap;
     uint32_t pages = (uint32_t)pleat__ceil_div(s->granules, heap->pool->occupancy.full);
-    if (heap->view_count == 0 || heap->views[heap->view_count - 1]->pages < pages)
+    if (heap->view_count == 0 || heap->views[heap->view_count - 1]->pages < pages ||
+        heap->zones[s->zone].granules < s->granules)
         return false;
     s->busy = pleat__arena_alloc(heap->arena, (heap->views[heap->view_count - 1]->pages + 1ull) *
                                                   sizeof *s->busy);
     for (uint32_t v = 0; v < heap->view_count && s->busy != NULL; v++) {
         pleat__view *view = heap->views[v];
-        if (view->pages >= pages && may_change(heap, view) && view->stream == s->zone / 2)
+        if (view->pages >= pages && may_change(s, view))
             consider(s, view);
     }
     pleat__arena_free(heap->arena, s->busy);
-    return s->best.view != NULL && pays(s, s->best.handles);
+    return s->best.view != NULL;
 }
 
 /* ---- what comes ---- */
@@ -263,7 +266,7 @@ static bool exchange_plan(exchange *x, const search *s)
     pleat__heap_each_whole(x->heap, s->zone, add_loose, x);
     qsort(x->loose, x->loose_count, sizeof *x->loose, compare_loose);
     memcpy(x->chunks, view->chunks, view->pages * sizeof *x->chunks);
-    return fill_all(s, x) && pays(s, x->handles);
+    return fill_all(s, x) && pays(s, view, x->handles);
 }
 
 static void exchange_free(const exchange *x)
@@ -314,7 +317,11 @@ pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zo
         return PLEAT_E_NOT_FOUND;
     x.chunks = made->chunks;
     uint64_t begun = pleat__heap_now(heap);
-    pleat_result result = exchange_plan(&x, &s) ? take(&s, &x, made, place) : PLEAT_E_NOT_FOUND;
+    pleat_result result = PLEAT_E_NOT_FOUND;
+    if (exchange_plan(&x, &s))
+        result = take(&s, &x, made, place);
+    else
+        s.best.view->exchanged += s.best.handles;
     if (result != PLEAT_OK)
         pleat__view_free(heap, made);
     exchange_free(&x);

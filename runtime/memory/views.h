@@ -25,7 +25,7 @@ struct pleat__view {
     uint32_t *chunks; /* behind its pages, in order */
     uint32_t pages;
     uint32_t maps;      /* handles that it showed when it was mapped */
-    uint32_t exchanged; /* handles that came into it since (remap.c) */
+    uint32_t exchanged; /* handles that came into it since, or were sought in vain (remap.c) */
     uint32_t live;      /* slices in use */
     uint32_t slices;    /* that exist */
     uint64_t used;      /* the heap's count of requests when one was taken last */

@@ -418,6 +418,46 @@ static void remapped_view_is_none_that_is_mostly_in_use(void **state)
     end(&f);
 }
 
+/* All that is free goes: by pages of the first view, or beside it. New memory stays out. */
+static void take_all(fixture *f, uint32_t pages, pleat_va *by_page)
+{
+    const pleat__heap *heap = heap_of(f);
+    uint64_t physical = stats_of(f).physical_bytes;
+    for (;;) {
+        pleat_va address = take(f, 2 * MIB);
+        if (stats_of(f).physical_bytes != physical)
+            return;
+        for (uint32_t i = 0; i < pages; i++)
+            if (pleat__chunk_pool_address(heap->pool, heap->views[0]->chunks[i]
+                                                          << heap->pool->occupancy.shift) ==
+                address)
+                by_page[i] = address;
+    }
+}
+
+/* One of its handles is in use wherever the request would lie, and none is free that it does not
+ * show. What was sought in vain is rent too, or it would be sought for each such request. */
+static void remapped_view_pays_for_what_is_sought_in_vain(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va by_page[75];
+    begin(&f, "learn:off");
+    drop(&f, take(&f, LARGE));
+    assert_int_equal(heap_of(&f)->views[0]->pages, 75);
+    take_all(&f, 75, by_page);
+    for (uint32_t i = 0; i < 75; i++)
+        if (i % 15 != 14)
+            drop(&f, by_page[i]);
+    uint64_t physical = stats_of(&f).physical_bytes;
+    take(&f, 40 * MIB);
+    assert_int_equal(stats_of(&f).physical_bytes, physical);
+    assert_int_equal(heap_of(&f)->view_count, 2);
+    assert_int_equal(heap_of(&f)->views[1]->pages, 75);
+    assert_int_equal(heap_of(&f)->views[1]->exchanged, 1);
+    end(&f);
+}
+
 /* An iteration in which a request lies in the view; returns where. */
 static pleat_va run_iteration(fixture *f)
 {
@@ -562,6 +602,7 @@ int main(void)
         cmocka_unit_test(remapped_view_exchanges_only_what_is_in_use),
         cmocka_unit_test(remapped_view_stays_when_it_has_been_paid_twice),
         cmocka_unit_test(remapped_view_is_none_that_is_mostly_in_use),
+        cmocka_unit_test(remapped_view_pays_for_what_is_sought_in_vain),
         cmocka_unit_test(remapped_view_is_none_in_which_a_schedule_has_a_place),
         cmocka_unit_test(remapped_view_is_none_that_the_gpu_is_still_in),
         cmocka_unit_test(remapped_view_is_replaced_when_a_verb_fails),
