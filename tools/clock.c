@@ -60,3 +60,14 @@ uint64_t clock_quantile(uint64_t *samples, size_t count, double share)
     size_t at = (size_t)(share * (double)count);
     return select_nth(samples, (ptrdiff_t)count, (ptrdiff_t)(at < count ? at : count - 1));
 }
+
+uint64_t clock_cost(void)
+{
+    uint64_t ns[255];
+    const size_t count = sizeof ns / sizeof *ns;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t begun = clock_now();
+        ns[i] = clock_now() - begun;
+    }
+    return clock_quantile(ns, count, 0.5);
+}

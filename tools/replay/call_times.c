@@ -17,17 +17,6 @@ static uint64_t thread_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t clock_cost(void)
-{
-    uint64_t ns[255];
-    const size_t count = sizeof ns / sizeof *ns;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t begun = clock_now();
-        ns[i] = clock_now() - begun;
-    }
-    return clock_quantile(ns, count, 0.5);
-}
-
 void call_times_begin(call_times *times, const timed_vmm *verbs, uint64_t *room)
 {
     *times = (call_times){
