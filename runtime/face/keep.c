@@ -20,9 +20,8 @@
 /* Events that are recorded at most, of 32 bytes each. */
 #define EVENTS (1u << 20)
 /* A plan is kept where the recording takes no more with it than by learning, and 1/WORSE of that.
- * Where sizes vary, parts of it of LEAST_PART iterations or more are looked at too (D292). */
-#define WORSE      512u
-#define LEAST_PART 3u
+ * Where sizes vary, parts of it are looked at too (D292). */
+#define WORSE 512u
 /* Planning gives way to the job's own threads (D199). */
 #define NICE 10
 
@@ -88,36 +87,40 @@ static pleat_result pays(const pleat__keep *keep, const pleat_plan *plan, const 
                              (unsigned long long)planned, (unsigned long long)learned);
 }
 
-/* The event of the mark at which the second half of the iterations begins, and of that of the
- * iteration that asks for most; 0: it has too few before it. */
-static void find_parts(const pleat_trace *trace, uint32_t marks, size_t *half, size_t *largest)
+/* The event of the mark at which the iteration begins that asks for most; 0: too few come before
+ * it.
+ */
+static size_t find_largest(const pleat_trace *trace)
 {
     const pleat_trace_event *events = pleat_trace_events(trace);
     uint64_t bytes = 0, most = 0;
-    size_t begun = 0;
+    size_t begun = 0, largest = 0;
     uint32_t met = 0;
-    *half = *largest = 0;
     for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
         bytes += events[i].kind == PLEAT_EVENT_ALLOC ? events[i].size : 0;
         if (events[i].kind != PLEAT_EVENT_MARK)
             continue;
         if (bytes > most && met > 0) {
             most = bytes;
-            *largest = met >= LEAST_PART ? begun : 0;
+            largest = met >= PLEAT__LEAST_PART ? begun : 0;
         }
         bytes = 0;
         begun = i;
-        if (met++ == marks / 2 && marks / 2 >= LEAST_PART)
-            *half = i;
+        met++;
     }
+    return largest;
 }
 
-/* The plan of the beginning of a recording serves all of it. */
-static pleat_result serves_the_rest(const pleat__keep *keep, const pleat_trace *beginning)
+/* The plan of the first half of a recording's iterations serves all of them. */
+static pleat_result half_serves(const pleat__keep *keep, uint32_t half)
 {
+    pleat_trace *beginning;
     pleat_plan *plan;
-    PLEAT_TRY(plan_of(keep, beginning, &plan));
-    pleat_result result = pays(keep, plan, keep->given.trace);
+    PLEAT_TRY(pleat__trace_beginning(keep->given.trace, keep->device, half, &beginning));
+    pleat_result result = plan_of(keep, beginning, &plan);
+    pleat_trace_free(beginning);
+    PLEAT_TRY(result);
+    result = pays(keep, plan, keep->given.trace);
     pleat_plan_free(plan);
     return result;
 }
@@ -129,15 +132,11 @@ static pleat_result serves_the_rest(const pleat__keep *keep, const pleat_trace *
 static pleat_result pays_for_others(const pleat__keep *keep, const pleat_plan *plan)
 {
     const pleat_trace *trace = keep->given.trace;
-    size_t half, largest;
-    pleat_trace *part = NULL;
-    find_parts(trace, keep->given.marks, &half, &largest);
-    if (half != 0) {
-        PLEAT_TRY(pleat__trace_copy(trace, half, &part));
-        pleat_result result = serves_the_rest(keep, part);
-        pleat_trace_free(part);
-        PLEAT_TRY(result);
-    }
+    uint32_t half = keep->given.marks / 2;
+    size_t largest = find_largest(trace);
+    pleat_trace *part;
+    if (half >= PLEAT__LEAST_PART)
+        PLEAT_TRY(half_serves(keep, half));
     if (largest == 0)
         return PLEAT_OK;
     PLEAT_TRY(pleat__trace_copy(trace, largest, &part));
@@ -148,10 +147,7 @@ static pleat_result pays_for_others(const pleat__keep *keep, const pleat_plan *p
 
 static bool varies(const pleat_plan *plan)
 {
-    bool any = plan->recipe != NULL;
-    for (uint32_t i = 0; i < plan->steady.slot_count && !any; i++)
-        any = plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
-    return any;
+    return plan->recipe != NULL || pleat_plan_summary_of(plan).dynamic_requests != 0;
 }
 
 static pleat_result judge_plan(const pleat__keep *keep, const pleat_plan *plan)

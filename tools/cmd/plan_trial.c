@@ -24,8 +24,6 @@
 #define SAVED  1000u
 #define SLOWER 200u
 #define NEARLY 16u
-/* A half has at least so many iterations: one or two are the first and an odd one (D292, D500). */
-#define LEAST_HALF 3u
 
 static pleat_result replay(const pleat_trace *trace, const pleat_plan *plan, uint64_t device_bytes,
                            replay_result *result)
@@ -100,7 +98,7 @@ static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     pleat_plan_options own = *options;
     own.device = plan->device;
-    if (summary.dynamic_requests == 0 || whole->iterations / 2 < LEAST_HALF ||
+    if (summary.dynamic_requests == 0 || whole->iterations / 2 < PLEAT__LEAST_PART ||
         !pays(&trial->planned, &trial->learned))
         return;
     if (!whole->marked)
