@@ -43,7 +43,7 @@ typedef struct search {
     pleat__heap *heap;
     uint32_t granules;
     uint8_t zone;
-    uint32_t *busy; /* handles in use that begin before a page of the view looked into */
+    uint32_t *busy; /* by page of the view looked into: handles in use before its handle */
     stretch best;
 } search;
 
@@ -59,20 +59,11 @@ static bool is_free(const search *s, uint32_t chunk)
     return s->heap->zone_of[chunk] == s->zone && s->heap->pool->occupancy.used[chunk] == 0;
 }
 
-/* By its first chunk. */
-static bool is_busy(const search *s, uint32_t first)
-{
-    uint32_t end = first + pleat__handle_chunks(s->heap->pool, first), chunk = first;
-    while (chunk < end && is_free(s, chunk))
-        chunk++;
-    return chunk < end;
-}
-
-/* Free granules at a handle's end. */
-static uint32_t tail_of(const search *s, uint32_t first)
+/* Free granules at the end of a handle of so many chunks. */
+static uint32_t tail_of(const search *s, uint32_t first, uint32_t chunks)
 {
     const pleat__occupancy *occupancy = &s->heap->pool->occupancy;
-    uint32_t tail = 0, chunk = first + pleat__handle_chunks(s->heap->pool, first);
+    uint32_t tail = 0, chunk = first + chunks;
     while (chunk > first && is_free(s, chunk - 1)) {
         tail += occupancy->full;
         chunk--;
@@ -94,17 +85,35 @@ static bool begins_free(const search *s, uint32_t first, uint32_t granules)
                              pleat__occupancy_head(occupancy, first) >= granules);
 }
 
+/* By chunks alone: a view has thousands, and the record of each handle is far from the others. */
 static void count_busy(const search *s, const pleat__view *view)
 {
     uint32_t busy = 0;
-    for (uint32_t i = 0, pages; i < view->pages; i += pages) {
-        pages = pleat__handle_chunks(s->heap->pool, view->chunks[i]);
+    bool in_use = false; /* of the handle so far */
+    for (uint32_t i = 0; i < view->pages; i++) {
+        uint32_t chunk = view->chunks[i];
+        if (s->heap->pool->first[chunk] == chunk) {
+            busy += in_use;
+            in_use = false;
+        }
         s->busy[i] = busy;
-        busy += is_busy(s, view->chunks[i]);
-        for (uint32_t k = 1; k < pages; k++)
-            s->busy[i + k] = busy;
+        in_use |= !is_free(s, chunk);
     }
-    s->busy[view->pages] = busy;
+    s->busy[view->pages] = busy + in_use;
+}
+
+/* The page behind the handle that begins at one. */
+static uint32_t behind(const search *s, const pleat__view *view, uint32_t page)
+{
+    do
+        page++;
+    while (page < view->pages && s->heap->pool->first[view->chunks[page]] != view->chunks[page]);
+    return page;
+}
+
+static bool is_better(const search *s, const pleat__view *view, uint32_t handles)
+{
+    return pays(s, view, handles) && (s->best.view == NULL || handles < s->best.handles);
 }
 
 /* The stretch from granule `begin` on, where handles from page `from` on may be exchanged. */
@@ -116,27 +125,25 @@ static void look_at(search *s, pleat__view *view, uint32_t begin, uint32_t from)
         return;
     uint32_t last = (uint32_t)((end - 1) >> occupancy->shift), chunk = view->chunks[last];
     uint32_t first = s->heap->pool->first[chunk], at = last - (chunk - first);
-    if (at < from)
+    if (at < from || !is_better(s, view, s->busy[at] - s->busy[from]))
         return;
-    uint32_t part = (uint32_t)end - (at << occupancy->shift);
-    bool exchanged = is_busy(s, first) && !begins_free(s, first, part);
+    uint32_t part = (uint32_t)end - (at << occupancy->shift), until = behind(s, view, at);
+    bool exchanged = s->busy[until] != s->busy[at] && !begins_free(s, first, part);
     uint32_t handles = s->busy[at] - s->busy[from] + exchanged;
-    uint32_t until = at + (exchanged ? pleat__handle_chunks(s->heap->pool, first) : 0);
-    if (pays(s, view, handles) && (s->best.view == NULL || handles < s->best.handles))
-        s->best = (stretch){view, begin, from, until, handles};
+    if (is_better(s, view, handles))
+        s->best = (stretch){view, begin, from, exchanged ? until : at, handles};
 }
 
 static void look_into(search *s, pleat__view *view)
 {
     uint32_t shift = s->heap->pool->occupancy.shift;
     count_busy(s, view);
-    for (uint32_t i = 0; i < view->pages;) {
-        uint32_t pages = pleat__handle_chunks(s->heap->pool, view->chunks[i]);
+    for (uint32_t i = 0, next; i < view->pages; i = next) {
+        next = behind(s, view, i);
         look_at(s, view, i << shift, i);
-        uint32_t tail = is_busy(s, view->chunks[i]) ? tail_of(s, view->chunks[i]) : 0;
-        i += pages;
+        uint32_t tail = s->busy[next] != s->busy[i] ? tail_of(s, view->chunks[i], next - i) : 0;
         if (tail != 0)
-            look_at(s, view, (i << shift) - tail, i);
+            look_at(s, view, (next << shift) - tail, next);
     }
 }
 
@@ -233,6 +240,15 @@ static bool fill(exchange *x, uint32_t begin, uint32_t end)
     x->loose_count = kept;
     x->parts[x->part_count++] = (pleat__page_run){begin, end - begin};
     return at == end;
+}
+
+/* Whether any of a handle is in use; by its first chunk. */
+static bool is_busy(const search *s, uint32_t first)
+{
+    uint32_t end = first + pleat__handle_chunks(s->heap->pool, first), chunk = first;
+    while (chunk < end && is_free(s, chunk))
+        chunk++;
+    return chunk < end;
 }
 
 /* Handles in use that are neighbours are exchanged together. */
