@@ -88,25 +88,24 @@ static pleat_result pays(const pleat__keep *keep, const pleat_plan *plan, const 
 }
 
 /* The event of the mark at which the iteration begins that asks for most; 0: too few come before
- * it.
- */
-static size_t find_largest(const pleat_trace *trace)
+ * it. *marks: how many there are, one that directly follows another left out. */
+static size_t find_largest(const pleat_trace *trace, uint32_t *marks)
 {
     const pleat_trace_event *events = pleat_trace_events(trace);
     uint64_t bytes = 0, most = 0;
     size_t begun = 0, largest = 0;
-    uint32_t met = 0;
+    *marks = 0;
     for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
         bytes += events[i].kind == PLEAT_EVENT_ALLOC ? events[i].size : 0;
         if (events[i].kind != PLEAT_EVENT_MARK)
             continue;
-        if (bytes > most && met > 0) {
+        if (*marks > 0 && bytes > most) {
             most = bytes;
-            largest = met >= PLEAT__LEAST_PART ? begun : 0;
+            largest = *marks >= PLEAT__LEAST_PART ? begun : 0;
         }
         bytes = 0;
+        *marks += *marks == 0 || i != begun + 1;
         begun = i;
-        met++;
     }
     return largest;
 }
@@ -132,11 +131,11 @@ static pleat_result half_serves(const pleat__keep *keep, uint32_t half)
 static pleat_result pays_for_others(const pleat__keep *keep, const pleat_plan *plan)
 {
     const pleat_trace *trace = keep->given.trace;
-    uint32_t half = keep->given.marks / 2;
-    size_t largest = find_largest(trace);
+    uint32_t marks;
+    size_t largest = find_largest(trace, &marks);
     pleat_trace *part;
-    if (half >= PLEAT__LEAST_PART)
-        PLEAT_TRY(half_serves(keep, half));
+    if (marks / 2 >= PLEAT__LEAST_PART)
+        PLEAT_TRY(half_serves(keep, marks / 2));
     if (largest == 0)
         return PLEAT_OK;
     PLEAT_TRY(pleat__trace_copy(trace, largest, &part));

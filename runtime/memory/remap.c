@@ -10,10 +10,10 @@
  *        free end of a handle and end with the free beginning of one, as a new view does
  *        (stitch.c).
  * COST   As rent and price: once as many handles of a view have been exchanged as it has maps, it
- *        stays as it is, and a new one is made beside it. Handles that were sought in vain, as too
- *        few are free beside the view, count as exchanged. So a job that goes through the same few
- *        arrangements again and again has a view for each in the end, and one that never does pays
- *        at most twice what exchanges alone take.
+ *        stays as it is, and a new one is made beside it. Those that were sought in vain, as the
+ *        free ones beside the view are too few or too small, count as exchanged. So a job that goes
+ *        through the same few arrangements again and again has a view for each in the end, and one
+ *        that never does makes a new view for each that its exchanges have paid for.
  * GPU    What lay in the view was freed in its stream's order. The GPU is to be past the point at
  *        which the view became idle, mostly in the iteration before; where it is not, a new view is
  *        made: to wait for the GPU takes longer.
@@ -43,7 +43,7 @@ typedef struct search {
     pleat__heap *heap;
     uint32_t granules;
     uint8_t zone;
-    uint32_t *busy; /* by page of the view looked into: handles in use before its handle */
+    uint32_t *busy; /* handles in use before one, by its first page in the view looked into */
     stretch best;
 } search;
 
@@ -85,30 +85,33 @@ static bool begins_free(const search *s, uint32_t first, uint32_t granules)
                              pleat__occupancy_head(occupancy, first) >= granules);
 }
 
-/* By chunks alone: a view has thousands, and the record of each handle is far from the others. */
-static void count_busy(const search *s, const pleat__view *view)
-{
-    uint32_t busy = 0;
-    bool in_use = false; /* of the handle so far */
-    for (uint32_t i = 0; i < view->pages; i++) {
-        uint32_t chunk = view->chunks[i];
-        if (s->heap->pool->first[chunk] == chunk) {
-            busy += in_use;
-            in_use = false;
-        }
-        s->busy[i] = busy;
-        in_use |= !is_free(s, chunk);
-    }
-    s->busy[view->pages] = busy + in_use;
-}
-
-/* The page behind the handle that begins at one. */
+/* The page behind the handle that begins at one. By chunks alone: a view has thousands, and the
+ * record of each handle is far from the others. */
 static uint32_t behind(const search *s, const pleat__view *view, uint32_t page)
 {
     do
         page++;
     while (page < view->pages && s->heap->pool->first[view->chunks[page]] != view->chunks[page]);
     return page;
+}
+
+/* Whether anything lies on a handle's pages [page, end). */
+static bool is_busy(const search *s, const pleat__view *view, uint32_t page, uint32_t end)
+{
+    while (page < end && is_free(s, view->chunks[page]))
+        page++;
+    return page < end;
+}
+
+static void count_busy(const search *s, const pleat__view *view)
+{
+    uint32_t busy = 0;
+    for (uint32_t i = 0, next; i < view->pages; i = next) {
+        next = behind(s, view, i);
+        s->busy[i] = busy;
+        busy += is_busy(s, view, i, next);
+    }
+    s->busy[view->pages] = busy;
 }
 
 static bool is_better(const search *s, const pleat__view *view, uint32_t handles)
@@ -147,7 +150,8 @@ static void look_into(search *s, pleat__view *view)
     }
 }
 
-/* At least one handle of it is in use, or it would have been used as it is (views.c). */
+/* Whether it may show other handles, and one exchanged would pay. (At least one is in use, or it
+ * would have been used as it is.) */
 static bool may_change(const search *s, const pleat__view *view)
 {
     bool wanted = s->heap->followed && view->slices != 0;
@@ -242,27 +246,18 @@ static bool fill(exchange *x, uint32_t begin, uint32_t end)
     return at == end;
 }
 
-/* Whether any of a handle is in use; by its first chunk. */
-static bool is_busy(const search *s, uint32_t first)
-{
-    uint32_t end = first + pleat__handle_chunks(s->heap->pool, first), chunk = first;
-    while (chunk < end && is_free(s, chunk))
-        chunk++;
-    return chunk < end;
-}
-
 /* Handles in use that are neighbours are exchanged together. */
 static bool fill_all(const search *s, exchange *x)
 {
     const stretch *best = &s->best;
-    uint32_t begin = best->from, pages;
-    for (uint32_t i = best->from; i < best->until; i += pages) {
-        pages = pleat__handle_chunks(x->heap->pool, best->view->chunks[i]);
-        if (is_busy(s, best->view->chunks[i]))
+    uint32_t begin = best->from;
+    for (uint32_t i = best->from, next; i < best->until; i = next) {
+        next = behind(s, best->view, i);
+        if (is_busy(s, best->view, i, next))
             continue;
         if (begin < i && !fill(x, begin, i))
             return false;
-        begin = i + pages;
+        begin = next;
     }
     return begin >= best->until || fill(x, begin, best->until);
 }

@@ -19,8 +19,7 @@ static uint64_t thread_ns(void)
 
 void call_times_begin(call_times *times, const timed_vmm *verbs, uint64_t *room)
 {
-    *times = (call_times){
-        .verbs = verbs, .ns = room, .clock_ns = clock_cost(), .processor_ns = thread_ns()};
+    *times = (call_times){.verbs = verbs, .ns = room, .processor_ns = thread_ns()};
 }
 
 call_moment call_times_start(call_times *times)
@@ -59,7 +58,8 @@ static void note_longest(call_times *times, uint64_t ns)
 uint64_t call_times_stop(call_times *times, call_moment begun)
 {
     uint64_t took = clock_now() - begun.wall_ns;
-    uint64_t wall_ns = took > times->clock_ns ? took - times->clock_ns : 0;
+    uint64_t clock_ns = times->verbs->reading_ns;
+    uint64_t wall_ns = took > clock_ns ? took - clock_ns : 0;
     uint64_t verb_ns = times->verbs->verb_ns - begun.verb_ns;
     uint64_t ns = bounded(times, wall_ns);
     ns = ns > verb_ns ? ns - verb_ns : 0;

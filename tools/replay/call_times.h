@@ -21,7 +21,6 @@ typedef struct call_moment {
 
 typedef struct call_times {
     const timed_vmm *verbs; /* what notes its memory verbs */
-    uint64_t clock_ns;      /* what reading the wall clock costs */
     uint64_t processor_ns;  /* the thread's, when it was last read */
     uint32_t unread;        /* calls since then */
     uint64_t *ns;           /* by call; room for all is the caller's to give */

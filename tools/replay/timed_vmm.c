@@ -17,7 +17,7 @@
         uint64_t begun = clock_now();                                                              \
         pleat_result result = t->inner.ops->verb(t->inner.self, __VA_ARGS__);                      \
         uint64_t ns = clock_now() - begun;                                                         \
-        t->verb_ns += ns + t->clock_ns;                                                            \
+        t->verb_ns += ns + t->reading_ns;                                                          \
         t->verbs += (counts);                                                                      \
         t->by_verb[PLEAT__FAULT_##verb].ns += ns;                                                  \
         t->by_verb[PLEAT__FAULT_##verb].calls++;                                                   \
@@ -109,7 +109,7 @@ static const pleat_vmm_ops ops = {.abi = PLEAT_VMM_ABI,
 
 pleat_result timed_vmm_begin(pleat_vmm inner, pleat__arena *arena, timed_vmm *timed, pleat_vmm *out)
 {
-    *timed = (timed_vmm){.thread = pthread_self(), .clock_ns = clock_cost()};
+    *timed = (timed_vmm){.thread = pthread_self(), .reading_ns = clock_cost()};
     PLEAT_TRY(pleat__vmm_complete(inner, arena, &timed->inner));
     *out = (pleat_vmm){&ops, timed};
     return PLEAT_OK;

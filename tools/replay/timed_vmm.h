@@ -17,10 +17,10 @@ typedef struct timed_verb {
 typedef struct timed_vmm {
     pleat_vmm inner; /* complete */
     pthread_t thread;
-    uint64_t clock_ns; /* what reading the clock costs */
-    uint64_t verb_ns;  /* in verbs on that thread, with the reading of the clock around them */
-    uint64_t verbs;    /* of them, those that are no events' */
-    timed_verb by_verb[PLEAT__FAULT_any];
+    uint64_t reading_ns; /* what reading the clock costs */
+    uint64_t verb_ns;    /* in verbs on that thread, with both readings around each */
+    uint64_t verbs;      /* of them, those that are no events' */
+    timed_verb by_verb[PLEAT__FAULT_any]; /* with one */
 } timed_vmm;
 
 /* `timed` is the caller's, as `inner` is; both outlive *out, of which nothing is to be destroyed.
