@@ -32,6 +32,7 @@ static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *h
                                  .strays = judge->strays,
                                  .elsewhere = stats->stitched + stats->cached,
                                  .driver_ns = heap->view_ns,
+                                 .shared_ns = heap->shared_ns,
                                  .most_live = judge->most_live,
                                  .chunks =
                                      chunks > judge->before.chunks ? chunks : judge->before.chunks,
@@ -76,9 +77,10 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     judge->before = now;
     judge->backoff -= judge->backoff != 0;
     bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
+    bool sharing_waits = (now.shared_ns - before.shared_ns) * COSTS > passed;
     if (followed == PLEAT__FOLLOWED_NOTHING)
-        return marked && is_dear(&judge->alone, waits) ? PLEAT__VERDICT_KEEP_APART
-                                                       : PLEAT__VERDICT_KEEP;
+        return marked && is_dear(&judge->alone, sharing_waits) ? PLEAT__VERDICT_KEEP_APART
+                                                               : PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))

@@ -18,12 +18,13 @@
  *              An iteration in which the schedule was suspended does not count (D495 in
  *              docs/decisions.md).
  *
- *   STREAMS    Iterations that follow nothing are called bad and good by the driver's time as well.
- *              At six points streams share no memory any more before new memory is made: what one
- *              takes over from another lies in pieces, and each large request is a new view of
- *              them. Only marked ones are asked: as many requests that nothing marks are no
- *              iteration, in some of them views are made and in most none (D454 in
- *              docs/decisions.md).
+ *   STREAMS    Iterations that follow nothing are called bad and good as well, by the time that
+ *              requests waited for which memory of another stream was taken over: what is taken
+ *              over lies in pieces, and each large request is a new view of them. At six points
+ *              streams share no memory any more before new memory is made. Time for views of a
+ *              stream's own memory is no reason: keeping streams apart would not save it (D502 in
+ *              docs/decisions.md). Only marked iterations are asked: as many requests that nothing
+ *              marks are no iteration, in some of them views are made and in most none (D454).
  *
  * The first two iterations of a schedule, or without one, are not judged: places that cross into
  * the first one settle in the second. Where the program marks no iterations, as many requests as
@@ -40,7 +41,8 @@ typedef struct pleat__judge_counts {
     uint64_t placed;    /* requests in slots and lanes */
     uint64_t strays;    /* of those the ones in lanes that matched nothing of the schedule */
     uint64_t elsewhere; /* requests in the heap */
-    uint64_t driver_ns; /* time that requests waited while views were mapped */
+    uint64_t driver_ns; /* time that requests waited while views were mapped ... */
+    uint64_t shared_ns; /* ... of that where memory of another stream was taken over for them */
     uint64_t most_live; /* bytes, so far; the statistics' peak is restarted by who reads it */
     uint32_t chunks;    /* the most that there were at the end of an iteration */
     uint64_t now_ns;

@@ -124,7 +124,9 @@ typedef struct pleat__heap {
     bool followed;         /* there is a schedule, also a suspended one: views in which it may find
                               its places stay */
     bool unchecked;        /* setting check:off */
-    uint64_t view_ns;      /* time that requests have waited for views to be mapped */
+    uint64_t view_ns;      /* time that requests have waited for views to be mapped ... */
+    uint64_t shared_ns;    /* ... of that those for which memory of another stream was taken over */
+    uint64_t taken_over;   /* chunks, so far */
     uint32_t views_coming; /* views being mapped; `views` has room for them already */
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
@@ -216,7 +218,8 @@ PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, u
  * date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules,
                                               bool *woken);
-/* That many whole free chunks more for a zone: new ones, then other streams'. PLEAT_E_NOT_READY;
+/* That many whole free chunks more for a zone: those of a stream that helps it or that it helps
+ * (pleat__heap_helps), new ones, and where these are refused any other stream's. PLEAT_E_NOT_READY;
  * the lock may be left meanwhile, and the sets are up to date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* Frees of a zone's stream that wait for other streams: about so many granules come back. The sets

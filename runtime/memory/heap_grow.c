@@ -125,6 +125,7 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
         memset(heap->zone_of + run.first, zone, count);
         PLEAT_TRY(pleat__zone_add(heap, zone, part));
         *got += count;
+        heap->taken_over += count;
     }
     return PLEAT_OK;
 }

@@ -8,7 +8,8 @@
  *                         of its handles are exchanged (remap.c)
  *         S3 stitch       whole free handles, those of the smallest runs first
  *         S4 insufficient just as many more chunks as are missing (heap_grow.c says whose); for
- *                         all of it where next to nothing is free, and then no view
+ *                         all of it where next to nothing is free, and then no view. What comes
+ *                         from another stream may be what came the last time: S1 again (D501)
  *         S5              the error of the device or the budget goes to the caller
  *       It departs from GMLake in four ways. An idle view may be changed in part (remap.c). Runs
  *       are taken smallest first: largest first would destroy what the next large request needs. A
@@ -145,12 +146,14 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 
 /* ---- making a view ---- */
 
-static pleat_result view_map(pleat__heap *heap, pleat__view *view)
+static pleat_result view_map(pleat__heap *heap, pleat__view *view, bool shares)
 {
     uint64_t begun = pleat__heap_now(heap);
     pleat_result result =
         pleat__chunk_pool_view(heap->pool, view->chunks, view->pages, &view->page);
-    heap->view_ns += pleat__heap_now(heap) - begun;
+    uint64_t took = pleat__heap_now(heap) - begun;
+    heap->view_ns += took;
+    heap->shared_ns += shares ? took : 0;
     return result;
 }
 
@@ -173,9 +176,9 @@ static void make_room_for(pleat__heap *heap, const pleat__view *view)
 }
 
 /* What was gathered as a view and the request's slice of it, which is occupied and so out of
- * others' reach while the view is mapped. */
+ * others' reach while the view is mapped. `shares`: memory was taken over for it. */
 static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t offset, uint8_t zone,
-                              pleat__place *place)
+                              bool shares, pleat__place *place)
 {
     uint32_t first = offset >> heap->pool->occupancy.shift;
     uint32_t begin = offset & (heap->pool->occupancy.full - 1);
@@ -195,9 +198,9 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
     /* The lock and the turn may be left meanwhile: others make views too. */
     heap->views_coming++;
-    result = view_map(heap, view);
+    result = view_map(heap, view, shares);
     if (result == PLEAT_E_LIMIT && make_room(heap))
-        result = view_map(heap, view);
+        result = view_map(heap, view, shares);
     heap->views_coming--;
     if (result != PLEAT_OK)
         goto no_map;
@@ -212,13 +215,14 @@ no_slice:
     return result;
 }
 
-/* Whether what is new has made one run of enough with what it lies beside. */
+/* Whether what is new has made one run of enough with what it lies beside: occupied. */
 static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     pleat__run run = pleat__free_runs_best(&heap->zones[zone], granules);
     if (run.count == 0)
         return false;
     *place = pleat__heap_at_home(heap, run.begin, granules);
+    PLEAT_CHECK(pleat__heap_occupy(heap, place));
     return true;
 }
 
@@ -265,26 +269,29 @@ static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, u
     return *least ? pleat__heap_sync(heap) : result;
 }
 
-/* Gathers until nothing is missing. *whole: it fits in one run meanwhile, `place`. */
+/* Gathers until nothing is missing. *placed: it fits elsewhere meanwhile, `place`, occupied. */
 static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t *offset,
-                               pleat__place *place, bool *whole)
+                               pleat__place *place, bool *placed)
 {
     uint32_t missing;
     bool least = false;
     /* The lock may have been left, and what others freed meanwhile may hold it all. */
     PLEAT_TRY(pleat__heap_sync(heap));
-    *whole = in_one_run(heap, granules, zone, place);
-    if (*whole)
+    *placed = in_one_run(heap, granules, zone, place);
+    if (*placed)
         return PLEAT_OK;
     PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
     while (missing != 0) {
         pleat_result result = PLEAT_OK;
+        uint64_t taken_over = heap->taken_over;
         if (!pleat__heap_order(heap, zone, missing))
             result = supply(heap, granules, zone, missing, &least);
         /* What others freed while the driver refused may hold it all. */
         PLEAT_TRY(pleat__heap_sync(heap));
-        *whole = in_one_run(heap, granules, zone, place);
-        if (*whole)
+        *placed =
+            in_one_run(heap, granules, zone, place) ||
+            (heap->taken_over != taken_over && pleat__views_reuse(heap, granules, zone, place));
+        if (*placed)
             break;
         PLEAT_TRY(result);
         PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
@@ -295,7 +302,8 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
 pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     uint32_t offset;
-    bool whole;
+    uint64_t taken_over = heap->taken_over;
+    bool placed;
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
@@ -303,10 +311,7 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     pleat_result result = pleat__views_remap(heap, granules, zone, place);
     if (result != PLEAT_E_NOT_FOUND)
         return result;
-    PLEAT_TRY(gather_all(heap, granules, zone, &offset, place, &whole));
-    if (whole) {
-        PLEAT_CHECK(pleat__heap_occupy(heap, place));
-        return PLEAT_OK;
-    }
-    return view_make(heap, granules, offset, zone, place);
+    PLEAT_TRY(gather_all(heap, granules, zone, &offset, place, &placed));
+    return placed ? PLEAT_OK
+                  : view_make(heap, granules, offset, zone, heap->taken_over != taken_over, place);
 }

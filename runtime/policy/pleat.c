@@ -70,8 +70,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
 }
 
 /* The plan file is another job's: all of its memory in which nothing lies goes back, and the job is
- * learned as one without a plan. Where that cannot be done now it is tried again at the next
- * iteration. */
+ * learned as one without a plan. Where another thread has the turn the next request tries again. */
 static void leave_plan(policy *self)
 {
     pleat__gate *gate = self->pool.gate;

@@ -293,13 +293,13 @@ static void learner_keeps_streams_apart_by_marked_iterations_alone(void **state)
     assert_state(&j, PLEAT__STATE_heap);
     for (uint64_t n = 0; n < 40; n++) {
         job_shape other = job_shape_make(60 + n, 1);
-        learner_of(&j)->heap->view_ns += 1000000;
+        learner_of(&j)->heap->shared_ns += 1000000;
         run_unmarked(&j, &other, 1);
     }
     assert_false(learner_of(&j)->heap->keeps_apart);
     for (uint64_t n = 0; n < 8; n++) {
         job_shape other = job_shape_make(100 + n, 1);
-        learner_of(&j)->heap->view_ns += 1000000;
+        learner_of(&j)->heap->shared_ns += 1000000;
         run(&j, &other, 1);
     }
     assert_true(learner_of(&j)->heap->keeps_apart);
