@@ -299,6 +299,16 @@ static pleat_result measure_live(const pleat__elastic_job *job, pleat__arena *sc
     return result;
 }
 
+/* What no slot and no lane has room for where most lives: in chunks of its own. */
+static pleat_result measure_beside(making *m)
+{
+    uint64_t placed, chunk = m->plan->chunk_bytes;
+    PLEAT_TRY(pleat__max_live(&m->job.problem, m->scratch, &placed));
+    if (m->out->max_live_bytes > placed)
+        m->report.beside_bytes = pleat__ceil_div(m->out->max_live_bytes - placed, chunk) * chunk;
+    return PLEAT_OK;
+}
+
 pleat_result pleat__elastic_fill(pleat__elastic_job *job, const pleat__layout *layout,
                                  const uint32_t *hosts, pleat_plan *out)
 {
@@ -358,6 +368,7 @@ static pleat_result make(making *m, const pleat__instance_options *options)
     PLEAT_TRY(keep_places(m));
     bool first = options != NULL && options->first;
     PLEAT_TRY(pleat__elastic_fill(&m->job, &m->layout, first ? m->recipe->hosts : NULL, m->out));
+    PLEAT_TRY(measure_beside(m));
     m->report.remaps = count_remaps(m);
     if (options != NULL && options->recipe)
         PLEAT_TRY(copy_recipe(m));
@@ -401,14 +412,15 @@ pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,
 
 /* --- which x fits ------------------------------------------------------------------------------*/
 
-static pleat_result physical_at(const pleat_plan *plan, const pleat__x *x, uint64_t *bytes)
+static pleat_result taken_at(const pleat_plan *plan, const pleat__x *x, uint64_t *bytes)
 {
+    pleat__instance_report report;
     pleat_plan *instance;
     char text[64];
-    pleat_result result = pleat__elastic_instance(plan, x, NULL, NULL, &instance);
+    pleat_result result = pleat__elastic_instance(plan, x, NULL, &report, &instance);
     if (result != PLEAT_OK)
         return pleat__context(result, "x = %s", pleat__x_text(x, text, sizeof text));
-    *bytes = instance->physical_bytes;
+    *bytes = instance->physical_bytes + report.beside_bytes;
     pleat_plan_free(instance);
     return PLEAT_OK;
 }
@@ -453,7 +465,7 @@ pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes, const pl
         pleat__x x = *at;
         if (!pleat__fraction_multiply((pleat__fraction){middle, 1}, step, &x.u))
             return pleat__fail(PLEAT_E_INVALID, "the step is too fine");
-        PLEAT_TRY(physical_at(plan, &x, &need));
+        PLEAT_TRY(taken_at(plan, &x, &need));
         if (need <= bytes) {
             best = middle;
             best_need = need;

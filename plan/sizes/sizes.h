@@ -176,9 +176,11 @@ typedef struct pleat__instance_options {
 
 typedef struct pleat__instance_report {
     pleat__instance_layout layout;
-    uint64_t floor_bytes; /* chunks that max-live needs */
-    uint64_t kept_bytes;  /* what the plan's own places would take */
-    uint32_t remaps;      /* maps that this instance has and the plan has not */
+    uint64_t floor_bytes;  /* chunks that max-live needs */
+    uint64_t kept_bytes;   /* what the plan's own places would take */
+    uint64_t beside_bytes; /* of dynamic requests that no lane has room for: they lie beside the
+                              plan's physical memory */
+    uint32_t remaps;       /* maps that this instance has and the plan has not */
 } pleat__instance_report;
 
 /* The plan at x: verified, with max_live_bytes and physical_bytes of
@@ -189,16 +191,16 @@ PLEAT_NODISCARD pleat_result pleat__elastic_instance(const pleat_plan *plan, con
                                                      pleat__instance_report *report,
                                                      pleat_plan **out);
 
-/* The least that an iteration at x takes, in whole chunks: the instance's physical memory is the
- * most. They differ beyond the largest x recorded, by what requests that live for a moment, the
- * workspaces of kernels, have grown since: they may have a bound that no recording shows.
- * PLEAT_E_NO_MEMORY. */
+/* The least that an iteration at x takes of the instance's memory, in whole chunks: its physical
+ * memory is the most. They differ beyond the largest x recorded, by what requests that live for a
+ * moment, the workspaces of kernels, have grown since: they may have a bound that no recording
+ * shows. PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__elastic_least(const pleat_plan *plan, const pleat__x *x,
                                                   const pleat_plan *instance, uint64_t *bytes);
 
-/* The largest x at which the plan's physical memory is at most `bytes`: u at whole multiples of
- * `step`, v as in `at`. PLEAT_E_NOT_FOUND: not even the lowest of the range is. *physical may be
- * NULL. */
+/* The largest x at which the plan's physical memory and what lies beside it are at most `bytes`: u
+ * at whole multiples of `step`, v as in `at`. PLEAT_E_NOT_FOUND: not even the lowest of the range
+ * is. *physical, what they are, may be NULL. */
 PLEAT_NODISCARD pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes,
                                                 const pleat__x *at, pleat__fraction step,
                                                 pleat__x *out, uint64_t *physical);

@@ -107,6 +107,23 @@ class Elastic(unittest.TestCase):
                 run = pleat("replay", path, "--plan", self.path("plan"), "--budget", budget)
                 self.assertEqual(run.returncode, status, run.stderr)
 
+    def test_what_has_no_slot_is_counted(self):
+        # `for x in batches`: the last batch lives until the next one is there.
+        for batch in (2, 4, 8):
+            record(self.path("loads-%d.pickle" % batch), [batch] * 4, loads=True)
+        plan = self.path("loads.plan")
+        run = pleat("plan", self.path("loads-2.pickle"), self.path("loads-4.pickle"), "--x", "2,4", "-o", plan,
+                    "--no-replay")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        at = json.loads(pleat("plan", plan, "--at", "8", "--json").stdout)
+        self.assertGreater(at["at_beside_bytes"], 0)
+        self.assertGreaterEqual(at["at_physical_bytes"], at["at_max_live_bytes"])
+        took = json.loads(pleat("replay", self.path("loads-8.pickle"), "--plan", plan, "--json").stdout)
+        self.assertLessEqual(took["peak_physical_bytes"], at["at_physical_bytes"])
+        fit = json.loads(pleat("plan", plan, "--fit", at["at_physical_bytes"], "--json").stdout)
+        self.assertEqual((fit["fit_x"], fit["fit_physical_bytes"]), ("8", at["at_physical_bytes"]))
+        self.assertIn("beside the plan", pleat("plan", plan, "--at", "8").stdout)
+
     def test_finer_steps_and_no_name(self):
         budget = self.asked("--at", "5/2")["at_physical_bytes"]
         fit = self.asked("--fit", budget, "--step", "1/2")

@@ -16,6 +16,7 @@ class Recording:
     def __init__(self):
         self.events = []
         self.address = 1 << 40
+        self.batch = None
 
     def add(self, action, address, size, label):
         self.events.append({"action": action, "addr": address, "size": size, "stream": 0,
@@ -31,8 +32,16 @@ class Recording:
         self.add("free_requested", *tensor, label)
         self.add("free_completed", *tensor, label)
 
-    def iterate(self, number, batch, seed):
+    def load(self, batch, label):
+        """The next batch, under the name of the last one, which goes behind it."""
+        last, self.batch = self.batch, self.take(batch << 17, label)
+        if last is not None:
+            self.give(last, label)
+
+    def iterate(self, number, batch, seed, loads=False):
         label = "iter=%d;phase=step" % number
+        if loads:
+            self.load(batch, label)
         dice = random.Random(seed)
         kept = [self.take(3 * SMALL, label)]
         for _ in range(LAYERS):
@@ -51,12 +60,12 @@ class Recording:
             pickle.dump({"segments": [], "device_traces": [self.events]}, file)
 
 
-def record(path, batches, seed=7):
+def record(path, batches, seed=7, loads=False):
     recording = Recording()
     for weight in range(5):
         recording.take((1 << 20) + weight * 4096, "")
     for number, batch in enumerate(batches):
-        recording.iterate(number, batch, seed)
+        recording.iterate(number, batch, seed, loads)
     recording.write(path)
 
 

@@ -99,18 +99,37 @@ static bool is_sure(uint64_t least, uint64_t most)
     return least >= most - most / 1000;
 }
 
+/* What a job that follows the instance takes at most, and with smaller workspaces at least. */
+typedef struct taking {
+    uint64_t most;
+    uint64_t least;
+} taking;
+
+static pleat_result taking_of(const pleat_plan *plan, const pleat__x *x, const pleat_plan *instance,
+                              const pleat__instance_report *report, taking *out)
+{
+    PLEAT_TRY(pleat__elastic_least(plan, x, instance, &out->least));
+    out->most = instance->physical_bytes + report->beside_bytes;
+    out->least += report->beside_bytes;
+    return PLEAT_OK;
+}
+
+static double to_max_live(const pleat_plan *instance, const taking *takes)
+{
+    return (double)takes->most / (double)instance->max_live_bytes;
+}
+
 static void print_row(cli_table *table, const pleat__x *x, const pleat_plan *instance,
-                      const pleat__instance_report *report, uint64_t least)
+                      const pleat__instance_report *report, const taking *takes)
 {
     char text[TEXT];
     if (!cli_table_row(table))
         return;
     cli_table_cell(table, 0, "%s", plain_x(x, text, sizeof text));
     cli_table_cell(table, 1, "%s", cli_format_size(instance->max_live_bytes, text, sizeof text));
-    cli_table_cell(table, 2, "%s", cli_format_size(instance->physical_bytes, text, sizeof text));
-    cli_table_cell(table, 3, "%s", cli_format_size(least, text, sizeof text));
-    cli_table_cell(table, 4, "%.5f",
-                   (double)instance->physical_bytes / (double)instance->max_live_bytes);
+    cli_table_cell(table, 2, "%s", cli_format_size(takes->most, text, sizeof text));
+    cli_table_cell(table, 3, "%s", cli_format_size(takes->least, text, sizeof text));
+    cli_table_cell(table, 4, "%.5f", to_max_live(instance, takes));
     cli_table_cell(table, 5, "%s", layouts[report->layout]);
     cli_table_cell(table, 6, "%u", report->remaps);
 }
@@ -131,12 +150,12 @@ static void print_range(const pleat_plan *plan)
         const pleat__x *x = &plan->recipe->choices[order[i]].x;
         pleat__instance_report report;
         pleat_plan *instance;
-        uint64_t least;
+        taking takes;
         if (pleat__elastic_instance(plan, x, NULL, &report, &instance) != PLEAT_OK)
             continue;
-        if (pleat__elastic_least(plan, x, instance, &least) == PLEAT_OK) {
-            print_row(&table, x, instance, &report, least);
-            if (unsure == NULL && !is_sure(least, instance->physical_bytes))
+        if (taking_of(plan, x, instance, &report, &takes) == PLEAT_OK) {
+            print_row(&table, x, instance, &report, &takes);
+            if (unsure == NULL && !is_sure(takes.least, takes.most))
                 unsure = x;
         }
         pleat_plan_free(instance);
@@ -192,7 +211,7 @@ static void row_bytes(cli_table *table, const char *name, uint64_t bytes)
 }
 
 static void print_at(const pleat_plan *instance, const pleat__instance_report *report,
-                     uint64_t least, const char *x, double seconds)
+                     const taking *takes, const char *x, double seconds)
 {
     const char *headings[] = {"x", x};
     char text[TEXT];
@@ -200,11 +219,12 @@ static void print_at(const pleat_plan *instance, const pleat__instance_report *r
     if (!cli_table_begin(&table, 2, headings))
         return;
     row_bytes(&table, "max-live", instance->max_live_bytes);
-    row_bytes(&table, "physical", instance->physical_bytes);
-    if (least < instance->physical_bytes)
-        row_bytes(&table, "  at least", least);
-    snprintf(text, sizeof text, "%.5f",
-             (double)instance->physical_bytes / (double)instance->max_live_bytes);
+    row_bytes(&table, "physical", takes->most);
+    if (takes->least < takes->most)
+        row_bytes(&table, "  at least", takes->least);
+    if (report->beside_bytes != 0)
+        row_bytes(&table, "  of it beside the plan", report->beside_bytes);
+    snprintf(text, sizeof text, "%.5f", to_max_live(instance, takes));
     row(&table, "  to max-live", text);
     if (report->kept_bytes != 0)
         row_bytes(&table, "with the plan's own places", report->kept_bytes);
@@ -217,15 +237,15 @@ static void print_at(const pleat_plan *instance, const pleat__instance_report *r
 }
 
 static void json_at(json_writer *json, const pleat_plan *instance,
-                    const pleat__instance_report *report, uint64_t least, const char *x,
+                    const pleat__instance_report *report, const taking *takes, const char *x,
                     double seconds)
 {
     json_string(json, "x", x);
     json_uint(json, "at_max_live_bytes", instance->max_live_bytes);
-    json_uint(json, "at_physical_bytes", instance->physical_bytes);
-    json_uint(json, "at_least_bytes", least);
-    json_double(json, "at_ratio",
-                (double)instance->physical_bytes / (double)instance->max_live_bytes);
+    json_uint(json, "at_physical_bytes", takes->most);
+    json_uint(json, "at_least_bytes", takes->least);
+    json_uint(json, "at_beside_bytes", report->beside_bytes);
+    json_double(json, "at_ratio", to_max_live(instance, takes));
     json_uint(json, "at_kept_bytes", report->kept_bytes);
     json_string(json, "at_layout", layouts[report->layout]);
     json_uint(json, "at_remaps", report->remaps);
@@ -249,12 +269,12 @@ static int answer_at(const pleat_plan *plan, const char *at, json_writer *json)
     }
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
-    uint64_t least;
-    result = pleat__elastic_least(plan, &x, instance, &least);
+    taking takes;
+    result = taking_of(plan, &x, instance, &report, &takes);
     if (result == PLEAT_OK && json != NULL)
-        json_at(json, instance, &report, least, pleat__x_text(&x, text, sizeof text), seconds);
+        json_at(json, instance, &report, &takes, pleat__x_text(&x, text, sizeof text), seconds);
     else if (result == PLEAT_OK)
-        print_at(instance, &report, least, plain_x(&x, text, sizeof text), seconds);
+        print_at(instance, &report, &takes, plain_x(&x, text, sizeof text), seconds);
     pleat_plan_free(instance);
     return result == PLEAT_OK ? CLI_DONE : cli_failed("plan", result);
 }
@@ -263,15 +283,16 @@ static int answer_at(const pleat_plan *plan, const char *at, json_writer *json)
 static uint64_t next_need(const pleat_plan *plan, const pleat__x *x, pleat__fraction step,
                           pleat__x *next)
 {
+    pleat__instance_report report;
     pleat_plan *instance;
     uint64_t num, left, right, den;
     *next = *x;
     if (!pleat__mul(x->u.num, step.den, &left) || !pleat__mul(step.num, x->u.den, &right) ||
         !pleat__add(left, right, &num) || !pleat__mul(x->u.den, step.den, &den) ||
         !pleat__fraction_make(num, den, &next->u) ||
-        pleat__elastic_instance(plan, next, NULL, NULL, &instance) != PLEAT_OK)
+        pleat__elastic_instance(plan, next, NULL, &report, &instance) != PLEAT_OK)
         return 0;
-    uint64_t need = instance->physical_bytes;
+    uint64_t need = instance->physical_bytes + report.beside_bytes;
     pleat_plan_free(instance);
     return need;
 }
