@@ -155,14 +155,33 @@ class Recording(unittest.TestCase):
 class Command(unittest.TestCase):
     def test_bad_use_is_refused(self):
         for arguments, code, text in (
-                ([], 2, "no program to run"), (["--device-memory", "much", "--", "true"], 2, "'much' is no size"),
+                ([], 2, "no program to run"), (["--device-memory", "much", "--", "true"], 2, "or one of b200 h200"),
+                (["-d", "80", "--", "true"], 2, "--device-memory is a size of at least 2.000 MiB"),
                 (["--capability", "new", "--", "true"], 2, "'new' is none: write 9.0"),
                 (["-o", "/no/such/x", "--", "true"], 3, "there is no folder '/no/such'"),
+                (["-o", "/", "--", "true"], 3, "'/' is a folder, not a file"),
+                (["-o", "-", "--", "true"], 2, "--output is a file, not '-'"),
                 (["--", "no-such-program"], 127, "there is no program 'no-such-program'")):
             with mock.patch("sys.stderr") as said, self.assertRaises(SystemExit) as ended:
                 estimate.main(arguments)
             self.assertEqual(ended.exception.code, code, arguments)
             self.assertIn(text, "".join(call.args[0] for call in said.write.call_args_list))
+
+    def test_a_device_is_a_size_or_a_name(self):
+        for given, bytes in ((["-d", "H200"], 143771 * MIB), (["--device-memory", "1.5GiB"], 1536 * MIB),
+                             ([], 80 << 30)):
+            self.assertEqual(estimate.parse([*given, "--", "true"]).bytes, bytes, given)
+
+    def test_the_verdict_names_allocators(self):
+        for served, text in (((True, True, True), "it fits on a GPU of h200 under Pleat, PyTorch's native allocator and "
+                              "expandable segments"),
+                             ((True, False, True), "it fits on a GPU of h200 under Pleat and expandable segments, not "
+                              "under PyTorch's native allocator"),
+                             ((True, False, False), "it fits on a GPU of h200 under Pleat, not under PyTorch's native "
+                              "allocator and expandable segments"),
+                             ((False,) * 3, "it does not fit on a GPU of h200, not under Pleat, PyTorch's native allocator "
+                              "or expandable segments")):
+            self.assertEqual(estimate.verdict({"fits": dict(zip(estimate.ALLOCATORS, served))}, "h200"), text)
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_a_program_that_fails_or_takes_nothing_is_told(self):
@@ -202,7 +221,10 @@ class Program(unittest.TestCase):
         # The weight, its two states and the last loss, and cuBLAS's workspaces of the program's thread and autograd's.
         self.assertEqual(live, 3 * 4 * MIB + 512 + 2 * 32 * MIB)
         self.assertEqual((told["processes"], told["peak_live_bytes"], summary["peak_live_bytes"]), (1, peak, peak))
-        self.assertLessEqual(peak, told["native_physical_bytes"])
+        for policy in ("native", "expandable", "pleat"):
+            self.assertLessEqual(peak, told[policy + "_physical_bytes"])
+            self.assertTrue(told["fits"][policy])
+        self.assertEqual((told["device_bytes"], summary["device_bytes"]), (1 << 30, 1 << 30))
         self.assertGreaterEqual(peak, live + 4 * MIB)  # with the gradient
         self.assertLess(peak, live + 16 * MIB)
         self.assertGreater(summary["marks"] + summary["labels"], 2)
@@ -210,7 +232,8 @@ class Program(unittest.TestCase):
     def test_what_does_not_fit_is_said(self):
         done = run("--device-memory", "64MiB")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("pleat estimate: it does not fit on a GPU of 64MiB", done.stdout)
+        self.assertIn("pleat estimate: it does not fit on a GPU of 64MiB, not under Pleat, PyTorch's native", done.stdout)
+        self.assertIn("the CUDA context is not counted", done.stdout)
 
     def test_sizes_that_depend_on_values_are_drawn(self):
         done = run("--json", program=VALUES)

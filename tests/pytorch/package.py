@@ -110,6 +110,18 @@ class Package(unittest.TestCase):
             self.assertIn(part, line)
             self.assertTrue(line.endswith(" False"), line)
 
+    def test_without_enable_some_raise_and_the_others_do_nothing(self):
+        """As README.md has it."""
+        code = ("import pleat\n"
+                "for name, given in {'pause': (), 'resume': (), 'limits': (), 'fingerprint': (), 'canary_errors': (),\n"
+                "                    'pair_nanoseconds': (5,), 'save_plan': ('/no/x',), 'save_trace': ('/no/x',)}.items():\n"
+                "    try: print(name, getattr(pleat, name)(*given))\n"
+                "    except RuntimeError as problem: assert 'not enabled' in str(problem)\n"
+                "with pleat.phase('x'), pleat.tag('y'):\n"
+                "    print(pleat.enabled(), pleat.mark_step(), pleat.max_microbatch(2), pleat.trim(), pleat.stats(),\n"
+                "          repr(pleat.report()), pleat.windows())")
+        self.assertEqual(python(code, PYTHONPATH=str(ADAPTER)).stdout, "False None None 0 {} '' []\n")
+
     @unittest.skipUnless(os.environ.get("PLEAT_COMMAND"), "$PLEAT_COMMAND names no command")
     def test_enable_refuses_what_is_no_plan_or_too_large_a_one(self):
         code = ("import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import pleat\n"
@@ -415,7 +427,9 @@ class Run(unittest.TestCase):
         self.assertEqual(code, 127)
         self.assertIn("no-such-program-there-is", said)
         with tempfile.TemporaryDirectory() as folder:
-            self.assertEqual(self.run_it("--", folder)[0], 126)
+            code, said = self.run_it("--", folder)
+            self.assertEqual((code, said), (126, "pleat run: error: '%s' is a folder, not a program\n" % folder))
+            self.assertIn("'pleat' is a folder", self.run_it("--", "pleat")[1])
             file = pathlib.Path(folder, "script")
             file.write_text("no program\n")
             self.assertEqual(self.run_it("--", str(file))[0], 126)

@@ -18,7 +18,7 @@ sys.path[:0] = [str(ADAPTER), str(ROOT / "tests"), str(ROOT / "tools")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
-from pleat import _environment, _hooks, _shim, run  # noqa: E402
+from pleat import _environment, _first, _hooks, _job, _shim, run  # noqa: E402
 from wheels import torches  # noqa: E402
 
 TORCH = """
@@ -27,7 +27,7 @@ __version__ = "9.9+cpu"
 class version: cuda = None
 class cuda: is_initialized = staticmethod(lambda: False)
 """
-WITHOUT_CUDA = "pleat run: torch 9.9+cpu is built without CUDA: the program runs as without Pleat\n"
+WITHOUT_CUDA = "pleat: torch 9.9+cpu is built without CUDA: the program runs as without Pleat\n"
 
 
 class Folder(unittest.TestCase):
@@ -81,6 +81,27 @@ class Environment(Folder):
             out, said = self.python("import torch; print('goes on')", PLEAT="1", **{"PLEAT_" + name: value})
             self.assertEqual(out, "torch imported\n")
             self.assertTrue(said.startswith("pleat: " + text), said)
+
+    def test_a_variable_that_nothing_reads_is_said_once(self):
+        code = "import os, torch; print(os.environ['PLEAT_RUN_UNKNOWN'])"
+        out, said = self.python(code, PLEAT="1", PLEAT_BUDGIT="3", PLEAT_TENANTS_DIR="/x", PLEAT_QUIET="0")
+        warning = "pleat: warning: nothing reads the variable PLEAT_BUDGIT; did you mean PLEAT_BUDGET?\n"
+        self.assertEqual((out, said), ("torch imported\non\n", warning + WITHOUT_CUDA))
+        # What it starts has that in its environment.
+        self.assertEqual(self.python(code, PLEAT="1", PLEAT_BUDGIT="3", PLEAT_RUN_UNKNOWN=out.split()[-1])[1], WITHOUT_CUDA)
+        out, said = self.python("import torch", PLEAT="1", PLEAT_SOMETHING="3")
+        self.assertEqual(said, "pleat: warning: nothing reads the variable PLEAT_SOMETHING\n" + WITHOUT_CUDA)
+        self.assertEqual(self.python("import torch", PLEAT_BUDGIT="3")[1], "")
+
+    def test_what_is_refused_is_said_in_the_name_of_what_asked(self):
+        """PLEAT=1 is not `pleat run`."""
+        torch = types.SimpleNamespace(version=types.SimpleNamespace(cuda="13.0"))
+        for name in ("pleat", "pleat run"):
+            with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(_first, "refused", False), \
+                    mock.patch.object(pleat, "enable", side_effect=ValueError("pleat: there is no setting 'x'")), \
+                    self.assertRaises(SystemExit) as ended:
+                _job.begin({"PLEAT_RUN": "on"}, name)
+            self.assertEqual(ended.exception.code, name + ": there is no setting 'x'")
 
     def test_every_option_has_a_variable(self):
         given = {"PLEAT_PLAN": "x y", "PLEAT_SAVE_PLAN": "-s", "PLEAT_BUDGET": "1g", "PLEAT_POLICY": "native",

@@ -5,11 +5,23 @@ is set. What `pleat run` has options for are variables here: --save-plan is PLEA
 PLEAT_NO_MARKS=1. They are read when torch is imported.
 """
 
+import difflib
 import os
 import re
 import sys
 
 from . import _imported, _nccl
+
+
+# Variables that are no options: where parts of Pleat are, what stands for a GPU, and what builds read.
+OTHERS = {
+    "PLEAT_" + name
+    for name in ("BROWSER", "COMMAND", "CUDA_LIBRARY", "ESTIMATE", "INCLUDE", "JEMALLOC", "LIBRARY", "NCCL", "NO_GPU",
+                 "NO_GPU_BYTES", "NO_GPU_CAPABILITY", "NO_GPU_DEVICES", "NVML_LIBRARY", "SHARED", "TENANTS_DIR",
+                 "TORCH_PYTHON")
+}
+OWN = ("PLEAT_RUN", "PLEAT_FAKE_", "PLEAT_TEST")  # of Pleat's processes among themselves, and of its tests
+TOLD = "PLEAT_RUN_UNKNOWN"  # set for what a program starts: it was said
 
 
 class Wrong(Exception):
@@ -35,6 +47,24 @@ def arguments(parser, environment):
     return made
 
 
+def known(parser):
+    return {variable(option) for action in parser._actions for option in action.option_strings
+            if option.startswith("--") and option != "--help"} | OTHERS
+
+
+def warn_of_unknown(parser, environment):
+    """Says once which variables nothing reads, one that was mistyped for instance."""
+    names = known(parser)
+    unknown = sorted(name for name in environment
+                     if name.startswith("PLEAT_") and not name.startswith(OWN) and name not in names)
+    for name in unknown if TOLD not in environment else []:
+        near = difflib.get_close_matches(name, names, 1, 0.8)
+        print("pleat: warning: nothing reads the variable %s%s" % (name, "; did you mean %s?" % near[0] if near else ""),
+              file=sys.stderr)
+    if unknown:
+        environment[TOLD] = "on"
+
+
 def options(environment):
     """`pleat run`'s, of the variables; Wrong."""
     from . import run
@@ -55,13 +85,14 @@ def options(environment):
 def begin():
     from . import _first, _job, run
 
+    warn_of_unknown(run.parser(), os.environ)
     try:
         made = run.variables(options(os.environ))
     except Wrong as problem:
         sys.exit("pleat: %s" % problem)
     os.environ.update(made)
     _first.listen(os.environ)
-    _job.begin(os.environ)
+    _job.begin(os.environ, "pleat")
 
 
 # Under `pleat run` its options count, and that has a way of its own in.

@@ -97,7 +97,7 @@ def wrong_plan(files, budget, environment):
     for file in files:
         wrong, answer = ask(environment, "verify", file, "--json")
         if wrong:
-            return wrong + "; a plan is what save_plan or `pleat plan` writes"
+            return wrong
         takes = json.loads(answer)["physical_bytes"] if budget and answer else 0
         if takes > budget:
             return "%r takes %.2f MiB, and the budget is %.2f MiB" % (file, takes / 2**20, budget / 2**20)
@@ -196,7 +196,8 @@ def tell_unplanned(environment):
             % environment["PLEAT_RUN_PLAN"])
 
 
-def begin(environment):
+def begin(environment, name="pleat run"):
+    """`name`: what asked for it, which what is wrong is said by."""
     import torch
 
     if pleat.enabled():
@@ -205,8 +206,7 @@ def begin(environment):
         # Once a job: what it starts is told so.
         if not environment.get("PLEAT_RUN_SAID"):
             environment["PLEAT_RUN_SAID"] = "on"
-            say("pleat run: torch %s is built without CUDA: the program runs as without Pleat"
-                % torch.__version__)
+            say("%s: torch %s is built without CUDA: the program runs as without Pleat" % (name, torch.__version__))
         return
     plan = environment.get("PLEAT_RUN_PLAN", "auto")
     try:
@@ -226,7 +226,7 @@ def begin(environment):
     except (OSError, RuntimeError, ValueError) as problem:
         # Without Pleat the job would be another one than was asked for.
         _first.refused = True
-        sys.exit("pleat run: %s" % str(problem).replace("pleat: ", "", 1))
+        sys.exit("%s: %s" % (name, str(problem).replace("pleat: ", "", 1)))
     _ends.at_end(lambda: finish(environment))
     if plan != "auto" and _plans.is_told_later(plan, environment):
         _ends.at_end(lambda: tell_unplanned(environment))

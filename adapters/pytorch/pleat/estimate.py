@@ -13,10 +13,15 @@ import subprocess
 import sys
 import tempfile
 
-from . import _job, parse_size, run
+from . import _job, _plans, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 GIB = 1 << 30
+# A policy of `pleat replay`, and what it is called.
+ALLOCATORS = {"pleat": "Pleat", "native": "PyTorch's native allocator", "expandable": "expandable segments"}
+UNLIMITED = "1TiB"  # of a device on which nothing is refused
+# A recording of one tensor, by which `pleat import` is asked for what a device has.
+TABLE = "id,lower,upper,size\n0,0,1,512\n"
 
 
 def parser():
@@ -27,12 +32,13 @@ def parser():
         "GPU's memory. The machine needs no GPU; its torch must be one with CUDA.",
         epilog="What the program reads from tensors (losses, say) is 1; where sizes depend on values (experts' tokens, "
         "what a mask keeps) these are known or drawn, as of an untrained model. "
-        "Memory that kernels take for themselves is not counted, but for cuBLAS's. Give the program two or three "
+        "Memory that kernels take for themselves is not counted, but for cuBLAS's, nor is the CUDA context. Give the program two or three "
         "steps; the optimizer's state is made in the first.",
     )
     made.add_argument("-o", "--output", default="", metavar="TRACE",
                       help="write the trace there, for `pleat plan`, `compare`, `report` and the others")
-    made.add_argument("--device-memory", default="80GiB", metavar="SIZE", help="memory that the GPU has [80GiB]")
+    made.add_argument("-d", "--device-memory", default="80GiB", metavar="SIZE|GPU",
+                      help="what the GPU has, by its size or its name: h200, a100-80, ... [80GiB]")
     made.add_argument("--capability", default="9.0", metavar="MAJOR.MINOR",
                       help="its compute capability, by which torch chooses kernels [9.0]")
     made.add_argument("-j", "--json", action="store_true", help="one JSON object on standard output, after what the "
@@ -41,19 +47,31 @@ def parser():
     return made
 
 
+def device_bytes(text, error):
+    """Memory of a size or of a GPU's name, by the one table of these, which the command has."""
+    with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
+        table.write(TABLE)
+        table.flush()
+        wrong, answer = _job.ask(os.environ, "import", table.name, "--device-memory", text, "--json")
+    if wrong:
+        error(wrong)
+    if not answer:
+        run.fail(run.CANNOT_DRAW, "the command pleat is not there; $PLEAT_COMMAND may name it", "estimate")
+    return json.loads(answer)["device_bytes"]
+
+
 def parse(arguments):
     made = parser()
     options = run.parsed(made, arguments)
-    try:
-        options.bytes = parse_size(options.device_memory)
-    except ValueError as problem:
-        made.error("--device-memory: " + str(problem).replace("pleat: ", "", 1))
     parts = options.capability.split(".")
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         made.error("--capability: %r is none: write 9.0" % options.capability)
-    folder = os.path.dirname(os.path.abspath(options.output))
-    if options.output and not os.path.isdir(folder):
-        run.fail(run.BAD_FILE, "--output: there is no folder %r" % folder, "estimate")
+    if options.output == "-":
+        made.error("--output is a file, not '-': standard output is for what is said")
+    wrong = _plans.cannot_write(options.output)
+    if wrong:
+        run.fail(run.BAD_FILE, "--output: " + wrong, "estimate")
+    options.bytes = device_bytes(options.device_memory, made.error)
     return options
 
 
@@ -80,29 +98,58 @@ def environment(options, base, folder):
     return made
 
 
-def imported(snapshot, output):
+def imported(snapshot, *more):
     """What `pleat import` says of a process's recording."""
-    return json.loads(_job.run("import", snapshot, "--json", *(["-o", output] if output else [])))
+    return json.loads(_job.run("import", snapshot, "--json", *more))
+
+
+def replayed(snapshot, policy, device):
+    return json.loads(_job.run("replay", snapshot, "--policy", policy, "--device-memory", device, "--json",
+                               answers=(0, run.NO_MEMORY)))
+
+
+def fits(snapshot, policy, takes, device):
+    """Whether an allocator serves all of it, of which it `takes` so much where there is enough: with less it may give
+    back what it keeps."""
+    return takes <= device or not replayed(snapshot, policy, str(device))["oom"]
+
+
+def measured(snapshot, device):
+    """What each allocator takes for it, and which serve it on the device."""
+    takes = {policy: replayed(snapshot, policy, UNLIMITED)["peak_physical_bytes"] for policy in ALLOCATORS}
+    return takes, {policy: fits(snapshot, policy, takes[policy], device) for policy in ALLOCATORS}
+
+
+def joined(names):
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def verdict(figures, device):
+    """Under which allocators it fits."""
+    yes, no = ([ALLOCATORS[policy] for policy in ALLOCATORS if figures["fits"][policy] == does] for does in (True, False))
+    if not yes:
+        return "it does not fit on a GPU of %s, not under %s" % (device, joined(no).replace(" and ", " or "))
+    return "it fits on a GPU of %s under %s%s" % (device, joined(yes), ", not under " + joined(no) if no else "")
 
 
 def tell(options, snapshots):
     """Says what was recorded, of the process that took most."""
-    told = max(((imported(snapshot, ""), snapshot) for snapshot in snapshots), key=lambda one: one[0]["peak_live_bytes"])
+    told, snapshot = max(((imported(one), one) for one in snapshots), key=lambda pair: pair[0]["peak_live_bytes"])
     if options.output:
-        imported(told[1], options.output)
-    figures = {"processes": len(snapshots), "requests": told[0]["requests"],
-               "peak_live_bytes": told[0]["peak_live_bytes"]}
-    for policy in ("native", "pleat"):
-        replayed = json.loads(_job.run("replay", told[1], "--policy", policy, "--json"))
-        figures[policy + "_physical_bytes"] = replayed["peak_physical_bytes"]
+        imported(snapshot, "--device-memory", str(options.bytes), "-o", options.output)
+    takes, served = measured(snapshot, options.bytes)
+    figures = {"processes": len(snapshots), "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
+    figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
+    figures.update({"device_bytes": options.bytes, "fits": served})
     if options.json:
         print(json.dumps(figures))
         return
-    print("pleat estimate: %d requests; most live at once %.3f GiB; PyTorch's native allocator would take %.3f GiB, "
-          "Pleat %.3f GiB" % (figures["requests"], *(figures[name] / GIB for name in (
-              "peak_live_bytes", "native_physical_bytes", "pleat_physical_bytes"))))
-    print("pleat estimate: %s on a GPU of %s" % (
-        "it fits" if figures["pleat_physical_bytes"] <= options.bytes else "it does not fit", options.device_memory))
+    print("pleat estimate: %d request%s; most live at once %.3f GiB" % (
+        figures["requests"], "" if figures["requests"] == 1 else "s", figures["peak_live_bytes"] / GIB))
+    print("pleat estimate: %s" % "; ".join("%s would take %.3f GiB" % (name, takes[policy] / GIB)
+                                           for policy, name in ALLOCATORS.items()))
+    print("pleat estimate: %s" % verdict(figures, options.device_memory))
+    print("pleat estimate: the CUDA context is not counted, nor what kernels take for themselves but for cuBLAS's")
     if options.output:
         print("pleat estimate: wrote %s" % options.output)
 

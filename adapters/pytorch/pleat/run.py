@@ -14,7 +14,7 @@ import sys
 from . import POLICIES, _job, _plans, parse_budget
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
-BAD_USE, BAD_FILE, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 5, 126, 127
+BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 126, 127
 
 
 def parser():
@@ -194,6 +194,8 @@ def program_of(name, command="run"):
     path = shutil.which(name)
     if path is not None:
         return path
+    if os.path.isdir(name):
+        fail(CANNOT_RUN, "%r is a folder, not a program" % name, command)
     folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
     if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
         script = ": a script is run by 'pleat %s -- python3 %s'" % (command, name) if name.endswith(".py") else ""
