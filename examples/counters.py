@@ -1,6 +1,7 @@
 """Prints what the native allocator and Pleat take for a recorded job: counters.py RECORDING
 
-Asks the command `pleat` ($PLEAT_COMMAND names another), which answers in JSON.
+Asks the command `pleat` ($PLEAT_COMMAND names another), which answers in JSON. Where that refuses the recording it
+has said why, and this ends as it did.
 """
 
 import json
@@ -13,11 +14,16 @@ PLEAT = os.environ.get("PLEAT_COMMAND", "pleat")
 
 def replayed(recording, policy):
     """Counters of a recording's replay on the host's memory."""
-    done = subprocess.run([PLEAT, "replay", recording, "--policy", policy, "--json"], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([PLEAT, "replay", recording, "--policy", policy, "--json"], stdout=subprocess.PIPE)
+    if done.returncode:
+        sys.exit(done.returncode)
     return json.loads(done.stdout)
 
 
 def main():
+    if len(sys.argv) != 2:
+        print("usage: counters.py RECORDING", file=sys.stderr)
+        sys.exit(2)
     for policy in ("native", "pleat"):
         told = replayed(sys.argv[1], policy)
         print("%-8s %.3f GiB for %.3f GiB live" % (policy, told["peak_physical_bytes"] / 2**30,

@@ -5,6 +5,7 @@
 
 #include <tools/wrap.h>
 
+#include <internal/error.h>
 #include <internal/utf8.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,6 +50,30 @@ int cli_failed(const char *command, pleat_result result)
 {
     fprintf(stderr, "pleat %s: %s\n", command, pleat_last_error()->text);
     return exit_code(result);
+}
+
+pleat_result cli_in_files(pleat_result result, const char *const *paths, uint32_t count)
+{
+    char names[512];
+    size_t used = 0;
+    for (uint32_t i = 0; i < count && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'", i > 0 ? ", " : "",
+                                 paths[i]);
+    return pleat__context(result, "%s", names);
+}
+
+pleat_result cli_read_plan(const char *path, pleat_plan **plan)
+{
+    pleat_result result = pleat_plan_read(path, plan);
+    if (result != PLEAT_E_INPUT)
+        return result;
+    const pleat_error wrong = *pleat_last_error();
+    return pleat__fail(result, "%s; a plan is what save_plan or `pleat plan` writes", wrong.text);
+}
+
+const char *cli_plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
 }
 
 int cli_overwrites(const char *command, const char *input, const char *output)

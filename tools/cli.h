@@ -5,6 +5,7 @@
 #define PLEAT_TOOLS_CLI_H
 
 #include <pleat/base.h>
+#include <pleat/plan.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -44,8 +45,17 @@ PLEAT_PRINTF(2, 3) int cli_bad_use(const char *command, const char *format, ...)
 /* Prints "pleat COMMAND: " and the thread's last error; returns the exit code of the result. */
 int cli_failed(const char *command, pleat_result result);
 
+/* Puts the names of the files that an error may be about, "'a', 'b'", in front of its text, which
+ * may speak of trace 2; returns the result. */
+pleat_result cli_in_files(pleat_result result, const char *const *paths, uint32_t count);
+/* Reads a plan file; what is none is told what writes one. Errors as pleat_plan_read's. */
+PLEAT_NODISCARD pleat_result cli_read_plan(const char *path, pleat_plan **plan);
+
 /* CLI_BAD_USE, with a message, where writing `output` (NULL: nothing) would lose `input`. */
 int cli_overwrites(const char *command, const char *input, const char *output);
+
+/* What makes a noun one of several: "" or "s". */
+const char *cli_plural(uint64_t count);
 
 /* "512", "64k", "2MiB", "1.5GiB" (powers of 1024). false when it is no size. */
 bool cli_parse_size(const char *text, uint64_t *bytes);

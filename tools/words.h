@@ -20,6 +20,8 @@
     X("iteration", "what is allocated between two marks of the program, an optimizer's step, say") \
     X("phase", "a part of an iteration that the program named: forward, backward, opt")            \
     X("event", "an allocation or a free: the recording's unit of time")                            \
+    X("entry",                                                                                     \
+      "one item of a recording: an allocation, a free asked for or completed, a segment, a mark")  \
     X("steady", "from the third whole iteration on, when everything has been seen")                \
     X("transient", "allocated and freed within one phase")                                         \
     X("scoped", "freed in a later phase of the same iteration: what forward keeps for backward")   \

@@ -48,7 +48,7 @@ class Export(unittest.TestCase):
     def without_segments(self, path):
         """What is in a recording, the recorded allocator's own doings aside."""
         facts = self.facts(path)
-        facts["events"] -= facts.pop("segments")
+        facts["entries"] -= facts.pop("segments")
         facts.pop("peak_segment_bytes")
         return facts
 
@@ -131,7 +131,7 @@ class Export(unittest.TestCase):
         with open(self.export("snapshot"), "rb") as file:
             loaded = Refuser(file).load()
         events = loaded["device_traces"][0]
-        self.assertEqual(len(events), facts["events"])
+        self.assertEqual(len(events), facts["entries"])
         live = {}
         for event in events:
             self.assertIsInstance(event["frames"], list)

@@ -120,7 +120,7 @@ class Files(unittest.TestCase):
                 out = self.root / "t.trace"
                 summary = json.loads(self.run_pleat("import", path, "-o", out, "--json").stdout)
                 self.assertEqual(summary["form"], "torch snapshot")
-                self.assertEqual(summary["events"], 2 + 3 * 120)
+                self.assertEqual(summary["entries"], 2 + 3 * 120)
                 self.assertEqual(summary["requests"], 121)
                 self.assertEqual(summary["segments"], 1)
                 self.assertEqual(summary["devices"], [0])
@@ -170,7 +170,7 @@ class Files(unittest.TestCase):
         told = json.loads(self.run_pleat("compare", path, "-p", "native", "--no-fit", "--json").stdout)
         self.assertEqual([told["devices"][n]["policies"][0]["peak_live_bytes"] > 512 for n in "01"], [True, False])
         summary = json.loads(self.run_pleat("import", path, "--device", 1, "--json").stdout)
-        self.assertEqual((summary["devices"], summary["events"]), ([1], 1))
+        self.assertEqual((summary["devices"], summary["entries"]), ([1], 1))
         self.run_pleat("import", path, "--device", 2, code=3)
         # A plan says which device it is for.
         plan = self.root / "p.plan"
@@ -185,7 +185,8 @@ class Files(unittest.TestCase):
         self.refused(self.path("cut.gz", gzip.compress(data)[:-9]), "gzip")
         self.refused(self.path("empty"), "byte 0")
         self.refused(self.path("t.csv", b"id,lower,upper,size\n0,1,2,-3\n"), "line 2")
-        self.refused(self.path("x.plan", b"hello"), "byte 0: this is not a pleat plan file", command="verify")
+        self.refused(self.path("x.plan", b"hello"), "byte 0: this is not a pleat plan file; a plan is what "
+                     "save_plan or `pleat plan` writes", command="verify")
         self.refused(self.root / "none", "No such file")
         self.refused(self.root / "none", "No such file", command="verify")
         self.refused(self.root, "Is a directory")
@@ -199,7 +200,11 @@ class Files(unittest.TestCase):
         self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
         for command in ("import", "replay", "explain"):
             self.refused(plan, "this is a plan", command=command)
-        self.refused(trace, "this is not a pleat plan file, but a pleat trace", command="verify")
+        self.refused(trace, "this is not a pleat plan file, but a pleat trace; a plan is what", command="verify")
+        for command in ("replay", "compare", "bench requests"):
+            done = self.run_pleat(*command.split(), trace, "--plan", trace, code=3)
+            self.assertIn(f"'{trace}': record 0 at byte 0: this is not a pleat plan file, but a pleat trace; a plan is "
+                          "what save_plan or `pleat plan` writes", done.stderr)
         self.refused(self.path("empty"), "the file is empty, and no pleat plan", command="verify")
         done = self.run_pleat("plan", plan, "--at", 3, code=3)
         self.assertIn(f"'{plan}': the plan has no recipe", done.stderr)
@@ -348,7 +353,7 @@ class Files(unittest.TestCase):
         for name, (events, reserved) in RECORDED.items():
             path = SHARED / "traces" / f"{name}.pickle.gz"
             summary = json.loads(self.run_pleat("import", path, "--json").stdout)
-            self.assertEqual(summary["events"], events)
+            self.assertEqual(summary["entries"], events)
             self.assertAlmostEqual(summary["peak_segment_bytes"] / 2**30, reserved, delta=0.001)
 
 

@@ -95,6 +95,13 @@ class Options(unittest.TestCase):
             ("bench alloc", "--live", "1,1,1,1,1,1,1,1,1", "at most 8 whole numbers"),
             ("bench pause", "--pin", "3MiB", "a multiple of 2 MiB"),
             ("bench vmm", "--stream", "33MiB", "a multiple of 32 MiB"),
+            ("plan", "--algorithm", "foo", "no algorithm 'foo'; there are: auto size area lifetime sweep stweaver search"),
+            ("plan", "--algorithm", "sweeep", "did you mean 'sweep'?"),
+            ("plan", "--x", "2,4", "--x has 2 numbers for 1 trace: '2,4'"),
+            ("plan", "--x", "2,", "--x has a whole number for each trace, like 2,4; not '2,'"),
+            ("explain", "--block-ns", "5", "--block-ns is for --budget, which is not given"),
+            ("explain", "--attention-ns", "5", "--attention-ns is for --budget, which is not given"),
+            ("explain", "--link", "5", "--link is for --budget, which is not given"),
         ]:
             arguments = [option, value] + ([] if COMMANDS[command] is None else ["a"])
             self.assertIn(text, self.refused(command, *arguments))
@@ -111,6 +118,57 @@ class Options(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(len([l for l in done.stdout.splitlines() if l.endswith("  out of memory")]), 5)
                 self.assertIn("does not fit under Pleat", done.stdout)
+
+    def test_a_choice_that_is_none_is_named_with_those_there_are(self):
+        for line, text in [("bench foo", "there is no 'foo' to measure; there are: alloc pause plan requests turns vmm"),
+                           ("bench requets", "did you mean 'requests'?"),
+                           ("plans foo", "there is no command 'foo'; there are: list show remove"),
+                           ("plans show", "show takes one PLAN"), ("plans remove", "remove takes a PLAN or more"),
+                           ("plans --all", "--all is for remove"), ("plans list x", "list takes no PLAN"),
+                           ("tenants foo", "there is no command 'foo'; there are: list watch set reclaim remove-dead"),
+                           ("tenants wach", "did you mean 'watch'?"), ("tenants set", "set takes one TENANT"),
+                           ("tenants watch x", "watch takes no operand")]:
+            command, *operands = line.split()
+            self.assertIn(text, self.refused(command, *operands))
+        self.assertIn("--x has 1 number for 2 traces: '2'", self.refused("plan", "a", "b", "--x", "2"))
+
+    def table(self, lines):
+        """A table of lifetimes."""
+        table = tempfile.NamedTemporaryFile("w", suffix=".csv")
+        self.addCleanup(table.close)
+        table.write("id,lower,upper,size\n" + lines)
+        table.flush()
+        return table.name
+
+    def test_requests_of_one_iteration_have_no_table(self):
+        """It once was a heading without rows."""
+        done = run("bench requests", self.table("1,0,5,52428800\n2,1,7,104857600\n"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"\AThere is no iteration to time: .*\. Record two or more\.\n\Z")
+
+    def test_sizes_that_show_no_microbatch_name_the_recordings(self):
+        path = self.table("1,0,5,52428800\n2,1,7,104857600\n")
+        for command in ("compare", "explain"):
+            done = run(command, path, path)
+            self.assertEqual(done.returncode, 3)
+            self.assertTrue(done.stderr.startswith(f"pleat {command}: '{path}', '{path}': the sizes of 2 iterations"),
+                            done.stderr)
+
+    def test_a_plan_that_does_not_fit_has_no_figures(self):
+        done = run("compare", self.table("1,0,5,52428800\n2,1,7,104857600\n"), "-d", "80MiB", "--no-fit")
+        self.assertRegex(done.stdout, r"(?m)^stweaver \*( +-){8}  out of memory$")
+        self.assertNotRegex(done.stdout, r"\b0\.000 ")
+
+    def test_one_is_not_several(self):
+        path = self.table("1,0,5,52428800\n")
+        plan = path + ".plan"
+        self.addCleanup(lambda: os.path.exists(plan) and os.remove(plan))
+        said = [run("explain", path), run("plan", path, "-o", plan), run("plan", plan), run("verify", plan),
+                run("import", path), run("export", path, "-f", "csv", "-o", path + ".x")]
+        self.addCleanup(os.remove, path + ".x")
+        for done in said:
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotRegex(done.stdout, r"\b1 (requests|tensors|steps|handles|lanes|maps|iterations|events)\b")
 
     def test_the_command_itself(self):
         done = subprocess.run([PLEAT, "--help"], capture_output=True, text=True)

@@ -58,6 +58,11 @@ static void print_table(const replay_result *results)
                                            "most us",   "planned ms", "p99 us",      "most us",
                                            "native ms", "p99 us",     "most us"};
     cli_table table;
+    if (results[NATIVE].first_count == 0) {
+        puts("There is no iteration to time: the recording has one, or none that repeats (a table "
+             "of lifetimes knows none). Record two or more.");
+        return;
+    }
     if (!cli_table_begin(&table, 11, headings))
         return;
     for (uint32_t i = 0; i < results[NATIVE].first_count && cli_table_row(&table); i++) {

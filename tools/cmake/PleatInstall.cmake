@@ -67,6 +67,8 @@ endif()
 
 # A Debian package: cpack -G DEB --config build/release/CPackConfig.cmake
 set(CPACK_GENERATOR DEB)
+# Wherever cpack is called, nothing of it lies in the source tree.
+set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_PACKAGE_NAME pleat)
 set(CPACK_PACKAGE_CONTACT "Pleat <pleat@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "folds a training job's GPU memory")

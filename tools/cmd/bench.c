@@ -2,6 +2,7 @@
  * bench.c: `pleat bench WHAT`: finds the measurement.
  */
 #include <tools/bench/bench.h>
+#include <tools/nearest.h>
 
 #include <string.h>
 
@@ -29,5 +30,13 @@ int cli_bench(int argc, char **argv)
         return bench_##name(argc - 1, argv + 1);
     BENCHES(DISPATCH)
 #undef DISPATCH
-    return cli_bad_use("bench", "there is no '%s' to measure", argv[1]);
+    char near[NEAREST_TEXT];
+    nearest found = nearest_to(argv[1]);
+#define TRY_NAME(name, help) nearest_try(&found, #name);
+    BENCHES(TRY_NAME)
+#undef TRY_NAME
+#define NAME(name, help) " " #name
+    return cli_bad_use("bench", "there is no '%s' to measure; there are:" BENCHES(NAME) "%s",
+                       argv[1], nearest_text(&found, near));
+#undef NAME
 }

@@ -192,6 +192,7 @@ static uint64_t largest_of(const options *o, const findings *f)
 static void print_row(cli_table *table, const options *o, const findings *f, int i)
 {
     const replay_result *r = &f->results[i];
+    bool began = !r->oom || r->stats.requests > 0; /* a plan alone may be too large */
     char size[48];
     if (!cli_table_row(table))
         return;
@@ -200,8 +201,12 @@ static void print_row(cli_table *table, const options *o, const findings *f, int
     const uint64_t sizes[] = {r->peak_live_bytes, r->peak_physical_bytes, r->peak_virtual_bytes};
     for (int k = 0; k < 3; k++)
         cli_table_cell(table, column++, "%s",
-                       cli_format_size_like(sizes[k], largest_of(o, f), size, sizeof size));
-    cli_table_cell(table, column++, "%.2f %%", r->efficiency * 100);
+                       began ? cli_format_size_like(sizes[k], largest_of(o, f), size, sizeof size)
+                             : "-");
+    if (began)
+        cli_table_cell(table, column++, "%.2f %%", r->efficiency * 100);
+    else
+        cli_table_cell(table, column++, "-");
     share_cell(table, column++, r, r->steady_efficiency, 2);
     share_cell(table, column++, r, r->steady_planned_share, 1);
     call_cells(table, column, r, r->steady_driver_calls - r->steady_mapper_calls,
@@ -411,8 +416,11 @@ static pleat_result run_all(options *o, const pleat_trace *const *traces, findin
         progress_stage();
         result = run_policy(o, traces[0], i, &f->results[i], &f->planned[i]);
     }
-    if (result == PLEAT_OK)
+    if (result == PLEAT_OK) {
         result = run_fits(o, traces, f);
+        if (result == PLEAT_E_INPUT)
+            result = cli_in_files(result, o->paths, o->path_count);
+    }
     progress_whole_end();
     return result;
 }

@@ -68,9 +68,9 @@ static void say_peak(const footprint *f)
 {
     char sizes[3][48], phase[256];
     printf("The peak\n");
-    printf("  At most %s are live at once, in %u tensors: at event %u of %u, in iteration %u",
-           text_of(f->max_live_bytes, sizes, 0), f->max_live_count, f->max_live_at,
-           f->requests.event_count, footprint_iteration_at(f, f->max_live_at));
+    printf("  At most %s are live at once, in %u tensor%s: at event %u of %u, in iteration %u",
+           text_of(f->max_live_bytes, sizes, 0), f->max_live_count, cli_plural(f->max_live_count),
+           f->max_live_at, f->requests.event_count, footprint_iteration_at(f, f->max_live_at));
     footprint_phase(f, footprint_phase_at(f, f->max_live_at), phase, sizeof phase);
     printf(phase[0] != '\0' ? ", phase %s.\n" : "%s.\n", phase);
     printf("  No allocator needs less. The most of it:\n");
@@ -133,12 +133,12 @@ static void say_native(const footprint *f, const growth *g)
     if (p->growths > 0 && p->split_growths > 0)
         printf("  It took these in %u step%s; in %u of them, by %s together, as much as was asked "
                "for lay idle, but in pieces or in blocks kept for other sizes (fragmentation).\n",
-               p->growths, p->growths == 1 ? "" : "s", p->split_growths,
+               p->growths, cli_plural(p->growths), p->split_growths,
                text_of(p->split_bytes, sizes, 0));
     else if (p->growths > 0)
         printf(
             "  It took these in %u step%s, in none of which as much as was asked for lay idle.\n",
-            p->growths, p->growths == 1 ? "" : "s");
+            p->growths, cli_plural(p->growths));
     say_culprits(f, p);
     if (!p->result.oom)
         say_most(f, p);
@@ -272,6 +272,8 @@ static int explain_traces(const options *o, const pleat_trace *const *traces)
     pleat_result result = footprint_make(traces[0], &wanted, &f);
     if (result == PLEAT_OK) {
         result = growth_find(traces, o->path_count, o->device_bytes, &g);
+        if (result == PLEAT_E_INPUT)
+            result = cli_in_files(result, o->paths, o->path_count);
         progress_whole_end();
         if (result == PLEAT_OK && o->json) {
             print_json(o, &f, &g);
@@ -307,6 +309,18 @@ static int explain(void *self, pleat_trace *trace, int device)
     for (uint32_t i = 0; i < o->path_count; i++)
         pleat_trace_free(traces[i]);
     return code;
+}
+
+/* An option of --budget's, which is not given. */
+static int without_budget(const options *o)
+{
+    const char *given = o->budget.block_ns != NULL       ? "--block-ns"
+                        : o->budget.attention_ns != NULL ? "--attention-ns"
+                        : o->budget.link != 0            ? "--link"
+                                                         : NULL;
+    if (o->budget.bytes != 0 || given == NULL)
+        return CLI_DONE;
+    return cli_bad_use("explain", "%s is for --budget, which is not given", given);
 }
 
 int cli_explain(int argc, char **argv)
@@ -345,6 +359,9 @@ int cli_explain(int argc, char **argv)
     if (argc - first > (int)PLEAT__TRACES_MOST)
         return cli_bad_use("explain", "takes at most %u traces, got %d", PLEAT__TRACES_MOST,
                            argc - first);
+    code = without_budget(&o);
+    if (code != CLI_DONE)
+        return code;
     o.paths = (const char *const *)argv + first;
     o.path_count = (uint32_t)(argc - first);
     return devices_run(&(device_run){.command = "explain",

@@ -301,7 +301,8 @@ static void print_done(const options *o, const pleat_trace *trace, size_t size)
     json_writer json;
     lost l = lost_by(o, trace);
     if (!o->json) {
-        printf("%s: %zu events, %zu bytes\n", o->output, pleat_trace_event_count(trace), size);
+        printf("%s: %zu entr%s, %zu bytes\n", o->output, pleat_trace_event_count(trace),
+               pleat_trace_event_count(trace) == 1 ? "y" : "ies", size);
         if (o->write == write_csv && l.marks + l.labels > 0)
             printf("a table of lifetimes says nothing of iterations and phases: read back it is "
                    "one iteration\n");
@@ -314,7 +315,7 @@ static void print_done(const options *o, const pleat_trace *trace, size_t size)
     json_object(&json, NULL);
     json_string(&json, "output", o->output);
     json_string(&json, "format", o->format);
-    json_uint(&json, "events", pleat_trace_event_count(trace));
+    json_uint(&json, "entries", pleat_trace_event_count(trace));
     json_uint(&json, "requests", pleat_trace_request_count(trace));
     json_uint(&json, "bytes", size);
     json_uint(&json, "marks_left_out", l.marks);

@@ -59,7 +59,7 @@ static void print_json(const pleat_trace *trace, const summary *s, pleat__trace_
     json_begin(&json, stdout);
     json_object(&json, NULL);
     json_string(&json, "form", pleat__trace_form_name(form));
-    json_uint(&json, "events", pleat_trace_event_count(trace));
+    json_uint(&json, "entries", pleat_trace_event_count(trace));
     json_uint(&json, "requests", pleat_trace_request_count(trace));
     json_uint(&json, "frees", s->kinds[PLEAT_EVENT_FREE_REQUESTED]);
     json_uint(&json, "marks", s->kinds[PLEAT_EVENT_MARK]);
@@ -104,7 +104,7 @@ static void print_table(const pleat_trace *trace, const summary *s, const option
     cli_format_size(s->peak_live_bytes, live, sizeof live);
     cli_format_size(s->peak_segment_bytes, segments, sizeof segments);
     bool made = cli_table_begin(&table, 2, headings) &&
-                print_count(&table, "events", pleat_trace_event_count(trace)) &&
+                print_count(&table, "entries", pleat_trace_event_count(trace)) &&
                 print_count(&table, "requests", pleat_trace_request_count(trace)) &&
                 print_count(&table, "marks of iterations", s->kinds[PLEAT_EVENT_MARK]) &&
                 print_count(&table, "streams", pleat_trace_stream_count(trace)) &&

@@ -9,6 +9,7 @@
 #include <tools/cmd/plan_elastic.h>
 #include <tools/cmd/plan_trial.h>
 #include <tools/json.h>
+#include <tools/nearest.h>
 #include <tools/options.h>
 #include <tools/plan_json.h>
 #include <tools/progress.h>
@@ -214,13 +215,16 @@ static void print_gap(const gap_steps *gap, uint64_t contiguous, uint64_t virtua
 static void print_folds(const pleat_plan *plan, const pleat__plan_report *report)
 {
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
-    printf("%llu requests folded into %u views: %llu aliased pages; %llu handles, %llu lanes\n",
-           (unsigned long long)report->folded, report->views,
-           (unsigned long long)summary.alias_maps, (unsigned long long)summary.handles,
-           (unsigned long long)summary.lanes);
+    printf(
+        "%llu request%s folded into %u view%s: %llu aliased page%s; %llu handle%s, %llu lane%s\n",
+        (unsigned long long)report->folded, cli_plural(report->folded), report->views,
+        cli_plural(report->views), (unsigned long long)summary.alias_maps,
+        cli_plural(summary.alias_maps), (unsigned long long)summary.handles,
+        cli_plural(summary.handles), (unsigned long long)summary.lanes, cli_plural(summary.lanes));
     if (plan->handed_count > 0)
-        printf("%.1f MiB pass from stream to stream, behind %u waits an iteration\n",
-               (double)pleat__handed_bytes(plan) / (1 << 20), report->handed_waits);
+        printf("%.1f MiB pass from stream to stream, behind %u wait%s an iteration\n",
+               (double)pleat__handed_bytes(plan) / (1 << 20), report->handed_waits,
+               cli_plural(report->handed_waits));
     words_explain(stdout, "view,alias,handle,lane");
 }
 
@@ -257,12 +261,14 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
     const pleat__plan_report *report = &made->report.plan;
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     printf(
-        "%llu requests; %llu an iteration, %llu of them dynamic (compared with %u iteration%s)\n",
-        (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
+        "%llu request%s; %llu an iteration, %llu of them dynamic (compared with %u iteration%s)\n",
+        (unsigned long long)summary.requests, cli_plural(summary.requests),
+        (unsigned long long)summary.iteration_requests,
         (unsigned long long)summary.dynamic_requests, report->profiles,
-        report->profiles == 1 ? "" : "s");
+        cli_plural(report->profiles));
     if (report->period > 0)
-        printf("no marks or labels: found a period of %u requests\n", report->period);
+        printf("no marks or labels: found a period of %u request%s\n", report->period,
+               cli_plural(report->period));
     putchar('\n');
     print_bytes(report);
     putchar('\n');
@@ -371,17 +377,6 @@ static void note_recipe(struct outcome *made)
     report->varying = report->explained + pleat_plan_summary_of(made->plan).dynamic_requests;
 }
 
-/* All files that the error may be about: it says which one is trace 2. */
-static pleat_result name_inputs(pleat_result result, const struct arguments *arguments)
-{
-    char names[512];
-    size_t used = 0;
-    for (uint32_t i = 0; i < arguments->input_count && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s'%s'", i > 0 ? ", " : "",
-                                 arguments->inputs[i]);
-    return pleat__context(result, "%s", names);
-}
-
 static pleat_result make(const struct arguments *arguments, const pleat__plan_watch *watch,
                          struct outcome *made)
 {
@@ -394,7 +389,9 @@ static pleat_result make(const struct arguments *arguments, const pleat__plan_wa
         if (result == PLEAT_OK && made->plan->recipe != NULL)
             note_recipe(made);
     }
-    return result == PLEAT_E_INPUT ? name_inputs(result, arguments) : result;
+    return result != PLEAT_E_INPUT ? result
+                                   : cli_in_files(result, (const char *const *)arguments->inputs,
+                                                  arguments->input_count);
 }
 
 static int plan(void *self, pleat_trace *trace, int device)
@@ -477,8 +474,9 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     printf("%s: a plan for device %llu, which holds (it is proved whenever it is read)\n", path,
            (unsigned long long)summary.device);
-    printf("%llu requests; %llu an iteration, %llu of them dynamic\n\n",
-           (unsigned long long)summary.requests, (unsigned long long)summary.iteration_requests,
+    printf("%llu request%s; %llu an iteration, %llu of them dynamic\n\n",
+           (unsigned long long)summary.requests, cli_plural(summary.requests),
+           (unsigned long long)summary.iteration_requests,
            (unsigned long long)summary.dynamic_requests);
     if (plan->answers_only)
         puts("It answers questions and is not followed: learning does as well, or another run has "
@@ -486,8 +484,10 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
     print_classes(classes, NULL);
     putchar('\n');
     print_gap(&gap, 0, summary.virtual_bytes);
-    printf("%llu aliased pages; %llu handles, %llu lanes\n", (unsigned long long)summary.alias_maps,
-           (unsigned long long)summary.handles, (unsigned long long)summary.lanes);
+    printf("%llu aliased page%s; %llu handle%s, %llu lane%s\n",
+           (unsigned long long)summary.alias_maps, cli_plural(summary.alias_maps),
+           (unsigned long long)summary.handles, cli_plural(summary.handles),
+           (unsigned long long)summary.lanes, cli_plural(summary.lanes));
     words_explain(stdout, "alias,handle,lane");
     if (plan->recipe != NULL) {
         putchar('\n');
@@ -501,7 +501,7 @@ static int summarize(const struct arguments *arguments)
 {
     pleat_plan *made;
     json_writer json;
-    pleat_result result = pleat_plan_read(arguments->inputs[0], &made);
+    pleat_result result = cli_read_plan(arguments->inputs[0], &made);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
     if (arguments->json) {
@@ -527,7 +527,7 @@ static int ask(const struct arguments *arguments)
                            made_with(arguments));
     if (!asks(arguments))
         return summarize(arguments);
-    pleat_result result = pleat_plan_read(arguments->inputs[0], &made);
+    pleat_result result = cli_read_plan(arguments->inputs[0], &made);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
     if (arguments->json) {
@@ -551,6 +551,35 @@ static bool is_granularity(uint64_t bytes)
     return bytes == 0 || (bytes >= least && bytes <= most && (bytes & (bytes - 1)) == 0);
 }
 
+static int no_algorithm(const char *name)
+{
+    char names[256] = "auto", near[NEAREST_TEXT];
+    size_t used = strlen(names);
+    nearest found = nearest_to(name);
+    for (uint32_t i = 0; i < PLEAT__ALGORITHM_COUNT && used < sizeof names; i++) {
+        nearest_try(&found, pleat__algorithm_name(i));
+        used +=
+            (size_t)snprintf(names + used, sizeof names - used, " %s", pleat__algorithm_name(i));
+    }
+    return cli_bad_use("plan", "there is no algorithm '%s'; there are: %s%s", name, names,
+                       nearest_text(&found, near));
+}
+
+/* What --x says where it is no number for each trace. */
+static int bad_names(const struct arguments *arguments)
+{
+    uint64_t names[PLEAT__TRACES_MOST];
+    uint32_t count = 1, traces = arguments->input_count;
+    for (const char *c = arguments->names; *c != '\0'; c++)
+        count += *c == ',';
+    if (count != traces && count <= PLEAT__TRACES_MOST &&
+        elastic_parse_names(arguments->names, names, count))
+        return cli_bad_use("plan", "--x has %u number%s for %u trace%s: '%s'", count,
+                           cli_plural(count), traces, cli_plural(traces), arguments->names);
+    return cli_bad_use("plan", "--x has a whole number for each trace, like 2,4; not '%s'",
+                       arguments->names);
+}
+
 static int check(struct arguments *arguments)
 {
     const pleat_plan_options *wanted = &arguments->plan;
@@ -561,11 +590,10 @@ static int check(struct arguments *arguments)
         return cli_bad_use("plan", "takes at most %u traces, got %u", PLEAT__TRACES_MOST,
                            arguments->input_count);
     if (wanted->algorithm != NULL && !pleat__algorithm_find(wanted->algorithm, &algorithms))
-        return cli_bad_use("plan", "there is no algorithm '%s'", wanted->algorithm);
+        return no_algorithm(wanted->algorithm);
     if (arguments->names != NULL &&
         !elastic_parse_names(arguments->names, names, arguments->input_count))
-        return cli_bad_use("plan", "--x has a whole number for each trace, like 2,4; not '%s'",
-                           arguments->names);
+        return bad_names(arguments);
     if (!is_granularity(wanted->chunk_bytes))
         return cli_bad_use("plan",
                            "--chunk is a power of two from 512 B to 1 TiB, as what devices map is "

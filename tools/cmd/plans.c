@@ -242,6 +242,18 @@ static bool is_well_formed(const options *o, int count, const char *verb)
     return strcmp(verb, "remove") == 0 && (count > 1) != o->all;
 }
 
+static int bad_command(const options *o, int count, const char *verb)
+{
+    if (strcmp(verb, "show") == 0)
+        return cli_bad_use("plans", "show takes one PLAN");
+    if (strcmp(verb, "remove") == 0)
+        return cli_bad_use("plans", "remove takes a PLAN or more, or else --all");
+    if (strcmp(verb, "list") != 0)
+        return cli_bad_use("plans", "there is no command '%s'; there are: list show remove", verb);
+    return o->all && count <= 1 ? cli_bad_use("plans", "--all is for remove")
+                                : cli_bad_use("plans", "list takes no PLAN");
+}
+
 static pleat_result run(const options *o, int count, char **operands)
 {
     const char *verb = count > 0 ? operands[0] : "list";
@@ -282,7 +294,7 @@ int cli_plans(int argc, char **argv)
     if (code != CLI_GO_ON)
         return code;
     if (!is_well_formed(&o, argc - first, first < argc ? argv[first] : "list"))
-        return cli_bad_use("plans", "show one PLAN, or remove some, or --all");
+        return bad_command(&o, argc - first, first < argc ? argv[first] : "list");
     pleat_result result = run(&o, argc - first, argv + first);
     return result == PLEAT_OK ? CLI_DONE : cli_failed("plans", result);
 }

@@ -3,6 +3,7 @@
  */
 #include <tools/cli.h>
 #include <tools/json.h>
+#include <tools/nearest.h>
 #include <tools/options.h>
 
 #include <vmm/tenants/tenants.h>
@@ -386,6 +387,24 @@ static pleat_result run(const options *o, int count, char **operands, ledgers *f
     return PLEAT_OK;
 }
 
+/* An operand there is: without any, all of them are shown. */
+static int bad_command(const char *verb)
+{
+    static const char *const all[] = {"list", "watch", "set", "reclaim", "remove-dead"};
+    char near[NEAREST_TEXT];
+    nearest found = nearest_to(verb);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        nearest_try(&found, all[i]);
+    if (found.best == NULL || found.steps > 0)
+        return cli_bad_use("tenants",
+                           "there is no command '%s'; there are: list watch set reclaim "
+                           "remove-dead%s",
+                           verb, nearest_text(&found, near));
+    if (strcmp(verb, "set") == 0 || strcmp(verb, "reclaim") == 0)
+        return cli_bad_use("tenants", "%s takes one TENANT", verb);
+    return cli_bad_use("tenants", "%s takes no operand", verb);
+}
+
 int cli_tenants(int argc, char **argv)
 {
     options o = {.interval = 1, .priority = -1};
@@ -419,6 +438,6 @@ int cli_tenants(int argc, char **argv)
                               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the ledgers");
     free(found.all);
     if (bad)
-        return cli_bad_use("tenants", "watch, or set one TENANT, reclaim one, or remove-dead");
+        return bad_command(argv[first]);
     return result == PLEAT_OK ? CLI_DONE : cli_failed("tenants", result);
 }

@@ -51,19 +51,22 @@ static void print_line(const options *o, const pleat_plan *plan)
     char physical[48];
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     cli_format_size(summary.physical_bytes, physical, sizeof physical);
-    printf("%s holds%s%s: %llu requests in an iteration, %s, %llu maps, %llu of them aliases, %llu "
-           "lanes\n",
-           o->plan, o->trace ? " for " : "", o->trace ? o->trace : "",
-           (unsigned long long)summary.iteration_requests, physical,
-           (unsigned long long)summary.maps, (unsigned long long)summary.alias_maps,
-           (unsigned long long)summary.lanes);
+    printf(
+        "%s holds%s%s: %llu request%s in an iteration, %s, %llu map%s, %llu of them aliases, %llu "
+        "lane%s\n",
+        o->plan, o->trace ? " for " : "", o->trace ? o->trace : "",
+        (unsigned long long)summary.iteration_requests, cli_plural(summary.iteration_requests),
+        physical, (unsigned long long)summary.maps, cli_plural(summary.maps),
+        (unsigned long long)summary.alias_maps, (unsigned long long)summary.lanes,
+        cli_plural(summary.lanes));
 }
 
 static void print_at(const options *o, const pleat__cover *cover)
 {
     char text[64];
-    printf("at x = %s, which %s has: places for %u of the %u requests of its iteration\n",
-           pleat__x_text(&cover->x, text, sizeof text), o->trace, cover->covered, cover->requests);
+    printf("at x = %s, which %s has: places for %u of the %u request%s of its iteration\n",
+           pleat__x_text(&cover->x, text, sizeof text), o->trace, cover->covered, cover->requests,
+           cli_plural(cover->requests));
 }
 
 /* The plan becomes its instance at the trace's x. */
@@ -100,7 +103,7 @@ static int verify(const options *o)
     pleat_trace *trace = NULL;
     pleat_plan *plan = NULL;
     pleat__cover cover = {.requests = 0};
-    pleat_result result = pleat_plan_read(o->plan, &plan); /* which proves it by itself */
+    pleat_result result = cli_read_plan(o->plan, &plan); /* which proves it by itself */
     if (result == PLEAT_OK && o->trace != NULL)
         result =
             pleat__trace_import(o->trace, (int)pleat_plan_summary_of(plan).device, NULL, &trace);

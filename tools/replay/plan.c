@@ -133,7 +133,7 @@ pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, cons
     if (strcmp(path, "auto") != 0) {
         /* What it proves by itself it has proved on being read. A plan of another recording is
          * followed as far as it fits, as in a job. */
-        PLEAT_TRY(pleat_plan_read(path, plan));
+        PLEAT_TRY(cli_read_plan(path, plan));
         if ((*plan)->recipe != NULL)
             return take_instance(trace, path, plan);
         if (pleat_plan_verify(*plan, trace) != PLEAT_OK)

@@ -454,12 +454,12 @@ static void put_waste(const page *p)
     fprintf(
         p->out,
         "<p>PyTorch's native allocator takes <strong>%s</strong> (%.1f %%) beyond what is live. "
-        "It took these in %u steps; in %u of them, by %s together, as much as was asked for lay "
+        "It took these in %u step%s; in %u of them, by %s together, as much as was asked for lay "
         "idle, but in pieces or in blocks kept for other sizes (fragmentation). It took:</p>"
         "<ul>\n",
         cli_format_size(bytes, waste, sizeof waste),
         100.0 * (double)bytes / (double)native->result.peak_physical_bytes, native->growths,
-        native->split_growths,
+        cli_plural(native->growths), native->split_growths,
         cli_format_size_like(native->split_bytes, bytes, split, sizeof split));
     for (int i = 0; i < native->culprit_count; i++)
         put_culprit(p, &native->culprits[i]);
@@ -589,13 +589,15 @@ static void put_summary(const page *p)
     char live[48], text[256];
     const char *phase =
         footprint_phase(f, footprint_phase_at(f, f->max_live_at), text, sizeof text);
+    uint32_t iterations = f->requests.mark_count > 1 ? f->requests.mark_count - 1 : 1;
     put_verdict(p);
-    fprintf(p->out,
-            "<p>%u requests in %u iterations. At most <strong>%s</strong> are live at once, in %u "
-            "tensors, in iteration %u",
-            f->requests.count, f->requests.mark_count > 1 ? f->requests.mark_count - 1 : 1,
-            cli_format_size(f->max_live_bytes, live, sizeof live), f->max_live_count,
-            footprint_iteration_at(f, f->max_live_at));
+    fprintf(
+        p->out,
+        "<p>%u request%s in %u iteration%s. At most <strong>%s</strong> are live at once, in %u "
+        "tensor%s, in iteration %u",
+        f->requests.count, cli_plural(f->requests.count), iterations, cli_plural(iterations),
+        cli_format_size(f->max_live_bytes, live, sizeof live), f->max_live_count,
+        cli_plural(f->max_live_count), footprint_iteration_at(f, f->max_live_at));
     if (phase[0] != '\0') {
         fputs(", phase ", p->out);
         put_escaped(p->out, phase);

@@ -73,6 +73,11 @@ if(PYTHON)
   if(NOT output MATCHES "^native +[0-9.]+ GiB for 9.420 GiB live\npleat +[0-9.]+ GiB for 9.420 GiB live\n$")
     message(FATAL_ERROR "the Python example's output: '${output}'")
   endif()
+  execute_process(COMMAND ${PYTHON} -B ${examples}/counters.py ${work}/nosuch RESULT_VARIABLE code ERROR_VARIABLE said)
+  expect("the Python example's exit status" "${code}" "3")
+  if(NOT said MATCHES "^pleat replay: [^\n]*nosuch[^\n]*\n$")
+    message(FATAL_ERROR "the Python example's refusal: '${said}'")
+  endif()
   foreach(page pleat pleat-replay pleat-bench-vmm pleat-run pleat-estimate)
     if(NOT EXISTS ${prefix}/share/man/man1/${page}.1)
       message(FATAL_ERROR "there is no man page ${page}")
@@ -84,6 +89,10 @@ if(PYTHON)
   endif()
   run(bash -n ${prefix}/share/bash-completion/completions/pleat)
 endif()
+
+# What cpack makes stays out of the source tree.
+file(STRINGS ${BUILD}/CPackConfig.cmake packages REGEX "^set\\(CPACK_PACKAGE_DIRECTORY ")
+expect("where packages go" "${packages}" "set(CPACK_PACKAGE_DIRECTORY \"${BUILD}/packages\")")
 
 # A component alone has what its name says.
 run(${CMAKE_COMMAND} --install ${BUILD} --component library --prefix ${work}/library)
