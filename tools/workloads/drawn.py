@@ -87,7 +87,7 @@ def main():
         size = memory.write(options.output, labels=not options.no_marks)
     except OSError as problem:
         raise SystemExit("drawn.py: %s" % problem) from None
-    print("%s: %d events, %d bytes" % (options.output, len(memory.events), size))
+    print("%s: %d entries, %d bytes" % (options.output, len(memory.events), size))
 
 
 if __name__ == "__main__":

@@ -185,8 +185,8 @@ def main():
         for number in range(options.iterations):
             job.iteration(number)
             if not options.quiet:
-                print("iteration %d: %d events" % (number, len(recorder.events)), file=sys.stderr)
-    print("%s: %d events, %d bytes" % (asked.record, len(recorder.events), recorder.finish()))
+                print("iteration %d: %d entries" % (number, len(recorder.events)), file=sys.stderr)
+    print("%s: %d entries, %d bytes" % (asked.record, len(recorder.events), recorder.finish()))
 
 
 if __name__ == "__main__":

@@ -359,7 +359,7 @@ def main():
         size = writer.write(options.output)
     except OSError as problem:
         raise SystemExit("weave.py: %s" % problem) from None
-    print("%s: %d events, %d bytes" % (options.output, len(writer.events), size))
+    print("%s: %d entries, %d bytes" % (options.output, len(writer.events), size))
 
 
 if __name__ == "__main__":

@@ -570,13 +570,14 @@ def report(device=None):
     share = 100 * now["peak_live_bytes"] / physical if physical else 100.0
     text = (
         "pleat: device %d: peak allocated %.3f GiB, physical %.3f GiB (%.2f %% of it in use); "
-        "%d requests, %.1f %% of them planned"
+        "%d request%s, %.1f %% of them planned"
         % (
             _index(device),
             now["peak_live_bytes"] / gib,
             physical / gib,
             share,
             requests,
+            "" if requests == 1 else "s",
             100 * (now["planned"] + now["lane"]) / requests if requests else 0,
         )
     )
@@ -593,5 +594,5 @@ def _canary_text(device):
     except RuntimeError as problem:
         # The device answers no more: the program may have failed there.
         return "it cannot be asked: %s" % str(problem).splitlines()[0]
-    text = "%d allocations checked, %d errors" % (checked, words)
+    text = "%d allocation%s checked, %d error%s" % (checked, "" if checked == 1 else "s", words, "" if words == 1 else "s")
     return text + (", one of them at %#x" % first if words else "")

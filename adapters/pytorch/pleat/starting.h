@@ -42,7 +42,7 @@ inline pleat_plan *read_plan(const Settings &settings, int device, bool is_first
     pleat_plan *plan = nullptr;
     if ((must || access(path.c_str(), F_OK) == 0) &&
         pleat_plan_read(path.c_str(), &plan) != PLEAT_OK)
-        fail_last("read the plan");
+        fail_last("read the plan, which save_plan or `pleat plan` writes");
     return plan;
 }
 
