@@ -27,7 +27,8 @@
     X("scoped", "freed in a later phase of the same iteration: what forward keeps for backward")   \
     X("crossing", "freed in the next iteration")                                                   \
     X("persistent", "there across iterations: weights, optimizer states")                          \
-    X("dynamic", "of another size, or missing, from iteration to iteration")                       \
+    X("dynamic", "of another size, or missing, from iteration to iteration; or alive until the "   \
+                 "next one has its like")                                                          \
     X("slot", "the place that a plan, or the iteration before, has for a request")                 \
     X("stitched", "served by a view")                                                              \
     X("plan", "a file that says where each request of the repeating iteration lies")               \

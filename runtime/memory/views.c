@@ -246,30 +246,51 @@ static bool has_row(const pleat__heap *heap, const pleat__view *view, uint32_t w
     return false;
 }
 
+/* Where a free stretch may begin: in the end of a chunk in use, with what is unused of it, or with
+ * the next; and the whole chunks behind. */
+typedef struct opening {
+    uint32_t chunk; /* of the view */
+    uint32_t unused;
+    uint64_t whole;
+} opening;
+
+/* The stretch up to the chunk `end`, of which so many granules are unused: how many of the ends'
+ * are free side by side is asked only where all of them would do. */
+static void weigh(const pleat__heap *heap, pleat__view *view, opening from, uint32_t end,
+                  uint32_t unused, uint32_t granules, stretch *best)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    uint32_t full = occupancy->full;
+    uint64_t most = best->granules != 0 ? best->granules - 1 : UINT64_MAX,
+             count = from.whole * full;
+    if (count > most || from.unused + count + unused < granules)
+        return;
+    uint32_t tail = 0;
+    if (from.unused != 0) {
+        pleat__run chunk = {view->chunks[from.chunk] << occupancy->shift, full};
+        tail = pleat__occupancy_free_tail(occupancy, chunk);
+    }
+    count += tail + (unused != 0 ? pleat__occupancy_head(occupancy, view->chunks[end]) : 0);
+    if (count >= granules && count <= most)
+        *best = tail != 0 ? (stretch){view, from.chunk, full - tail, count}
+                          : (stretch){view, from.chunk + 1, 0, count};
+}
+
 /* The tightest of a view's free stretches. */
 static void look_into(const pleat__heap *heap, pleat__view *view, uint32_t granules, uint8_t zone,
                       stretch *best)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    stretch at = {.view = view};
+    opening from = {.chunk = UINT32_MAX}; /* the next one is the view's first */
     for (uint32_t i = 0; i <= view->pages; i++) {
         bool ours = i < view->pages && heap->zone_of[view->chunks[i]] == zone;
-        uint32_t used = ours ? occupancy->used[view->chunks[i]] : occupancy->full;
-        if (used == 0) {
-            if (at.granules == 0)
-                at = (stretch){.view = view, .first = i};
-            at.granules += occupancy->full;
+        uint32_t unused = ours ? occupancy->full - occupancy->used[view->chunks[i]] : 0;
+        if (unused == occupancy->full) {
+            from.whole++;
             continue;
         }
-        bool part = ours && used < occupancy->full;
-        if (part)
-            at.granules += pleat__occupancy_head(occupancy, view->chunks[i]);
-        if (at.granules >= granules && (best->granules == 0 || at.granules < best->granules))
-            *best = at;
-        pleat__run whole = {ours ? view->chunks[i] << occupancy->shift : 0, occupancy->full};
-        uint32_t tail = part ? pleat__occupancy_free_tail(occupancy, whole) : 0;
-        at =
-            (stretch){.view = view, .first = i, .offset = occupancy->full - tail, .granules = tail};
+        weigh(heap, view, from, i, unused, granules, best);
+        from = (opening){.chunk = i, .unused = unused};
     }
 }
 

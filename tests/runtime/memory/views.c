@@ -345,12 +345,13 @@ static void assert_filled(pleat_va address, uint64_t bytes, uint8_t value)
 }
 
 /* It lies beside three blocks that hold 1, and all of it is one memory. */
-static void assert_beside_and_drop(fixture *f, pleat_va large, const pleat_va *blocks)
+static void assert_beside_and_drop(fixture *f, pleat_va large, uint64_t bytes,
+                                   const pleat_va *blocks)
 {
-    fill_with(large, LARGE, 2);
+    fill_with(large, bytes, 2);
     for (int i = 0; i < 3; i++)
         assert_filled(blocks[i], 2 * MIB, 1);
-    assert_filled(large, LARGE, 2);
+    assert_filled(large, bytes, 2);
     drop(f, large);
     drop_all(f, 3, blocks);
 }
@@ -377,9 +378,55 @@ static void remapped_view_exchanges_only_what_is_in_use(void **state)
     assert_int_equal(after.views_reused, before.views_reused);
     assert_int_equal(after.physical_bytes, before.physical_bytes);
     assert_in_range(after.driver_calls - before.driver_calls, 3, 9);
-    assert_beside_and_drop(&f, second, blocks);
+    assert_beside_and_drop(&f, second, LARGE, blocks);
     assert_ok(pleat_empty_cache(f.runtime));
     assert_int_equal(stats_of(&f).physical_bytes, PIECES * 2 * MIB);
+    end(&f);
+}
+
+/* Each of a view's handles is shown whole and in order; of so many chunks at the page. */
+static uint32_t assert_whole_handles(fixture *f, const pleat__view *view, uint32_t page)
+{
+    const pleat__chunk_pool *pool = heap_of(f)->pool;
+    for (uint32_t i = 0; i < view->pages; i++) {
+        uint32_t within = view->chunks[i] - pool->first[view->chunks[i]];
+        assert_in_range(within, 0, i);
+        assert_int_equal(view->chunks[i - within], view->chunks[i] - within);
+    }
+    return pleat__handle_chunks(pool, view->chunks[page]);
+}
+
+/* Of a job of 4 GiB, whose handles are of several chunks. */
+static void remapped_view_exchanges_handles_of_several_chunks(void **state)
+{
+    (void)state;
+    enum { MORE = 33 };
+    const uint64_t bytes = 600 * MIB;
+    fixture f;
+    pleat_va blocks[3], holes[MORE];
+    begin_beside(&f, "learn:off", 4096 * MIB);
+    for (int i = 0; i < MORE; i++) {
+        holes[i] = take(&f, 20 * MIB);
+        (void)take(&f, 2 * MIB);
+    }
+    drop_all(&f, MORE, holes);
+    pleat_va first = take(&f, bytes);
+    assert_true(2 * heap_of(&f)->views[0]->maps < heap_of(&f)->views[0]->pages);
+    drop(&f, first);
+    take_shown(&f, 3, blocks);
+    uint32_t page = page_of(&f, blocks[0]);
+    for (int i = 0; i < 3; i++)
+        fill_with(blocks[i], 2 * MIB, 1);
+    pleat_stats before = stats_of(&f);
+    pleat_va second = take(&f, bytes);
+    pleat_stats after = stats_of(&f);
+    assert_int_equal(second, first);
+    assert_int_equal(heap_of(&f)->view_count, 1);
+    assert_int_equal(after.views_reused, before.views_reused);
+    assert_int_equal(after.physical_bytes, before.physical_bytes);
+    assert_in_range(after.driver_calls - before.driver_calls, 3, 12);
+    assert_in_range(assert_whole_handles(&f, heap_of(&f)->views[0], page), 2, 8);
+    assert_beside_and_drop(&f, second, bytes, blocks);
     end(&f);
 }
 
@@ -536,7 +583,7 @@ static void remapped_view_is_replaced_when_a_verb_fails(void **state)
             pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
             if (result != PLEAT_OK)
                 assert_ok(pleat_alloc(f.runtime, LARGE, 0, &second));
-            assert_beside_and_drop(&f, second, blocks);
+            assert_beside_and_drop(&f, second, LARGE, blocks);
             end(&f);
         }
     }
@@ -593,6 +640,7 @@ int main(void)
         cmocka_unit_test(views_are_kept_by_their_maps),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
         cmocka_unit_test(remapped_view_exchanges_only_what_is_in_use),
+        cmocka_unit_test(remapped_view_exchanges_handles_of_several_chunks),
         cmocka_unit_test(remapped_view_stays_when_it_has_been_paid_twice),
         cmocka_unit_test(remapped_view_is_none_that_is_mostly_in_use),
         cmocka_unit_test(remapped_view_pays_for_what_is_sought_in_vain),
