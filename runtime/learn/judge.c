@@ -11,6 +11,9 @@
 #define SETTLING 2u
 /* Points at which a schedule is dropped; a bad iteration adds 2, a good one takes 1 off. */
 #define DROPPED 6u
+/* Points at which streams share no more. That is for good, and what sharing costs falls while a
+ * job's sizes are new to it (D503). */
+#define APART 12u
 /* Iterations of the first back-off, and how often it doubles at most. */
 #define BACKOFF       16u
 #define MOST_BACKOFFS 6u
@@ -56,14 +59,14 @@ static bool grew(const pleat__judge_counts *before, const pleat__judge_counts *n
     return now->chunks > before->chunks && now->most_live == before->most_live;
 }
 
-/* Whether what is done costs more time than it gives. */
-static bool is_dear(pleat__judge_points *points, bool bad)
+/* Whether what is done costs more time than it gives: from so many points on. */
+static bool is_dear(pleat__judge_points *points, bool bad, uint32_t most)
 {
     if (points->iterations++ < SETTLING)
         return false;
     points->bad += bad ? 2 : 0;
     points->bad -= !bad && points->bad != 0;
-    return points->bad >= DROPPED;
+    return points->bad >= most;
 }
 
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
@@ -79,14 +82,14 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
     bool sharing_waits = (now.shared_ns - before.shared_ns) * COSTS > passed;
     if (followed == PLEAT__FOLLOWED_NOTHING)
-        return marked && is_dear(&judge->alone, sharing_waits) ? PLEAT__VERDICT_KEEP_APART
-                                                               : PLEAT__VERDICT_KEEP;
+        return marked && is_dear(&judge->alone, sharing_waits, APART) ? PLEAT__VERDICT_KEEP_APART
+                                                                      : PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
     bool settled = judge->followed.iterations >= SETTLING;
-    if (!is_dear(&judge->followed, waits))
+    if (!is_dear(&judge->followed, waits, DROPPED))
         return followed == PLEAT__FOLLOWED_LEARNED && settled && grew(&before, &now)
                    ? PLEAT__VERDICT_RELEARN
                    : PLEAT__VERDICT_KEEP;

@@ -20,7 +20,7 @@
  *
  *   STREAMS    Iterations that follow nothing are called bad and good as well, by the time that
  *              requests waited for which memory of another stream was taken over: what is taken
- *              over lies in pieces, and each large request is a new view of them. At six points
+ *              over lies in pieces, and each large request is a new view of them. At twelve points
  *              streams share no memory any more before new memory is made. Time for views of a
  *              stream's own memory is no reason: keeping streams apart would not save it (D502 in
  *              docs/decisions.md). Only marked iterations are asked: as many requests that nothing

@@ -219,7 +219,7 @@ static void streams_share_no_more_where_views_cost_too_much(void **state)
         pleat_stream owner; /* of the pieces */
         uint32_t iterations;
         bool apart;
-    } cases[] = {{1, 3, false}, {1, 6, true}, {0, 12, false}};
+    } cases[] = {{1, 6, false}, {1, 9, true}, {0, 12, false}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         fixture f;
         begin(&f, "pleat", 1024 * MIB, 0);

@@ -7,6 +7,7 @@
 #include <vmm/host/host.h>
 
 #define SETTLING UINT32_C(2) /* iterations that are not judged */
+#define APART    UINT32_C(6) /* bad iterations in a row behind which streams share no more */
 #define MS       UINT64_C(1000000)
 
 typedef struct fixture {
@@ -138,7 +139,7 @@ static void judge_keeps_streams_apart_where_sharing_costs(void **state)
     pleat__judge_adopt(&f.judge);
     f.shares = true;
     drop_once(&f); /* its points are its own */
-    for (uint32_t i = 0; i < SETTLING + 2; i++)
+    for (uint32_t i = 0; i < SETTLING + APART - 1; i++)
         assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
     assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP_APART);
     pleat__judge_adopt(&f.judge);
@@ -161,7 +162,7 @@ static void judge_asks_nothing_of_streams_where_nothing_is_marked(void **state)
         assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
     /* And what it said then is nothing that counts later. */
     f.unmarked = false;
-    for (uint32_t i = 0; i < SETTLING + 2; i++)
+    for (uint32_t i = 0; i < SETTLING + APART - 1; i++)
         assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
     assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP_APART);
     end(&f);

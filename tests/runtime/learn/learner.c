@@ -297,7 +297,7 @@ static void learner_keeps_streams_apart_by_marked_iterations_alone(void **state)
         run_unmarked(&j, &other, 1);
     }
     assert_false(learner_of(&j)->heap->keeps_apart);
-    for (uint64_t n = 0; n < 8; n++) {
+    for (uint64_t n = 0; n < 12; n++) {
         job_shape other = job_shape_make(100 + n, 1);
         learner_of(&j)->heap->shared_ns += 1000000;
         run(&j, &other, 1);
