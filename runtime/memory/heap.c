@@ -179,7 +179,8 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
         *stitched = result == PLEAT_OK && place->several != NULL;
         return result;
     }
-    pleat_result result = pleat__heap_supply(heap, zone, 1);
+    pleat__supplied supplied = {0};
+    pleat_result result = pleat__heap_supply(heap, zone, 1, &supplied);
     if (result != PLEAT_OK)
         return place_beside(heap, granules, zone, result, place);
     PLEAT_CHECK(take_hole(heap, zone, granules, place));

@@ -125,8 +125,7 @@ typedef struct pleat__heap {
                               its places stay */
     bool unchecked;        /* setting check:off */
     uint64_t view_ns;      /* time that requests have waited for views to be mapped ... */
-    uint64_t shared_ns;    /* ... of that those for which memory of another stream was taken over */
-    uint64_t taken_over;   /* chunks, so far */
+    uint64_t shared_ns;    /* ... of that those for which streams shared (pleat__supplied) */
     uint32_t views_coming; /* views being mapped; `views` has room for them already */
     uint32_t *gathered;    /* chunks of a view that is being made */
     size_t gathered_capacity;
@@ -218,10 +217,18 @@ PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, u
  * date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules,
                                               bool *woken);
+/* Chunks that a zone got from other streams: from those that share with it, before there was new
+ * memory, which keeping streams apart ends; and from any, where that was refused. */
+typedef struct pleat__supplied {
+    uint32_t shared;
+    uint32_t refused;
+} pleat__supplied;
 /* That many whole free chunks more for a zone: those of a stream that helps it or that it helps
- * (pleat__heap_helps), new ones, and where these are refused any other stream's. PLEAT_E_NOT_READY;
- * the lock may be left meanwhile, and the sets are up to date after. */
-PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks);
+ * (pleat__heap_helps), new ones, and where these are refused any other stream's, counted in
+ * `supplied`. PLEAT_E_NOT_READY; the lock may be left meanwhile, and the sets are up to date
+ * after. */
+PLEAT_NODISCARD pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                                pleat__supplied *supplied);
 /* Frees of a zone's stream that wait for other streams: about so many granules come back. The sets
  * are then up to date. */
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);

@@ -125,7 +125,6 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
         memset(heap->zone_of + run.first, zone, count);
         PLEAT_TRY(pleat__zone_add(heap, zone, part));
         *got += count;
-        heap->taken_over += count;
     }
     return PLEAT_OK;
 }
@@ -150,8 +149,8 @@ static bool is_worth_a_wait(const pleat__heap *heap, uint16_t stream)
 
 /* Instead of new memory: where as much is wanted as is worth a wait, all that other streams have,
  * with what they freed and waits for others; where less is, that much of one that has it in one run
- * (D275 in docs/decisions.md). Not where that has cost too much (D278). Whatever fails: new memory
- * does as well. */
+ * (D275 in docs/decisions.md). Not where that has cost too much (D278, D502). Whatever fails: new
+ * memory does as well. */
 static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *got)
 {
     bool is_much = chunks >= PLEAT__WORTH_A_WAIT;
@@ -182,10 +181,12 @@ pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules
     return pleat__heap_sync(heap);
 }
 
-pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks)
+pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
+                                pleat__supplied *supplied)
 {
     uint32_t got = 0, made;
     take_over(heap, zone, chunks, &got);
+    supplied->shared += got;
     if (got >= chunks)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
@@ -196,6 +197,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
     PLEAT_TRY(steal_from_others(heap, zone, chunks, &got));
+    supplied->refused += got - had;
     if (got >= chunks || got == had)
         return got >= chunks ? PLEAT_OK : result;
     return pleat__heap_grow(heap, zone, chunks - got);
@@ -230,7 +232,8 @@ pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
         whole = find_chunk(heap, zone);
     if (whole.count == 0) {
-        PLEAT_TRY(pleat__heap_supply(heap, large, 1));
+        pleat__supplied supplied = {0};
+        PLEAT_TRY(pleat__heap_supply(heap, large, 1, &supplied));
         whole = find_chunk(heap, zone);
         PLEAT_CHECK(whole.count != 0);
     }

@@ -176,7 +176,7 @@ static void make_room_for(pleat__heap *heap, const pleat__view *view)
 }
 
 /* What was gathered as a view and the request's slice of it, which is occupied and so out of
- * others' reach while the view is mapped. `shares`: memory was taken over for it. */
+ * others' reach while the view is mapped. `shares`: streams shared for it. */
 static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t offset, uint8_t zone,
                               bool shares, pleat__place *place)
 {
@@ -252,58 +252,69 @@ static bool is_next_to_nothing(uint32_t granules, uint32_t missing)
     return granules - missing <= granules / LITTLE;
 }
 
-/* Memory for a request of which `missing` granules are not free; of *least as little as it needs.
- * Where there is none for more than that it is set, and nothing is refused. */
+/* What is found for a request. */
+typedef struct finding {
+    uint32_t offset; /* granule of what was gathered in which it begins */
+    pleat__supplied supplied;
+    bool least;  /* no more memory is asked for than it needs */
+    bool placed; /* it fits elsewhere meanwhile, and that is occupied */
+} finding;
+
+/* Memory for a request of which `missing` granules are not free. Where there is none for more than
+ * it needs `least` is set, and nothing is refused. */
 static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t missing,
-                           bool *least)
+                           finding *found)
 {
     const pleat__chunk_pool *pool = heap->pool;
     uint32_t needed = (uint32_t)pleat__ceil_div(missing, pool->occupancy.full), chunks = needed;
-    if (!*least && is_next_to_nothing(granules, missing))
+    if (!found->least && is_next_to_nothing(granules, missing))
         chunks = chunks_for_all(heap, granules, zone);
     if (pleat__space_room(pool->space) < chunks * pool->page_bytes)
         chunks = needed;
-    pleat_result result = pleat__heap_supply(heap, zone, chunks);
-    *least = chunks != needed && (result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY);
+    pleat_result result = pleat__heap_supply(heap, zone, chunks, &found->supplied);
+    found->least =
+        chunks != needed && (result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY);
     /* The attempt may have left the lock. */
-    return *least ? pleat__heap_sync(heap) : result;
+    return found->least ? pleat__heap_sync(heap) : result;
 }
 
-/* Gathers until nothing is missing. *placed: it fits elsewhere meanwhile, `place`, occupied. */
-static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t *offset,
-                               pleat__place *place, bool *placed)
+static uint32_t from_others(const finding *found)
+{
+    return found->supplied.shared + found->supplied.refused;
+}
+
+/* Gathers until nothing is missing, or the request is placed. */
+static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                               pleat__place *place, finding *found)
 {
     uint32_t missing;
-    bool least = false;
     /* The lock may have been left, and what others freed meanwhile may hold it all. */
     PLEAT_TRY(pleat__heap_sync(heap));
-    *placed = in_one_run(heap, granules, zone, place);
-    if (*placed)
+    found->placed = in_one_run(heap, granules, zone, place);
+    if (found->placed)
         return PLEAT_OK;
-    PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
+    PLEAT_TRY(gather(heap, zone, granules, &found->offset, &missing));
     while (missing != 0) {
         pleat_result result = PLEAT_OK;
-        uint64_t taken_over = heap->taken_over;
+        uint32_t before = from_others(found);
         if (!pleat__heap_order(heap, zone, missing))
-            result = supply(heap, granules, zone, missing, &least);
+            result = supply(heap, granules, zone, missing, found);
         /* What others freed while the driver refused may hold it all. */
         PLEAT_TRY(pleat__heap_sync(heap));
-        *placed =
+        found->placed =
             in_one_run(heap, granules, zone, place) ||
-            (heap->taken_over != taken_over && pleat__views_reuse(heap, granules, zone, place));
-        if (*placed)
+            (from_others(found) != before && pleat__views_reuse(heap, granules, zone, place));
+        if (found->placed)
             break;
         PLEAT_TRY(result);
-        PLEAT_TRY(gather(heap, zone, granules, offset, &missing));
+        PLEAT_TRY(gather(heap, zone, granules, &found->offset, &missing));
     }
     return PLEAT_OK;
 }
 
 pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
-    uint32_t offset;
-    uint64_t taken_over = heap->taken_over;
-    bool placed;
+    finding found = {0};
     if (pleat__views_reuse(heap, granules, zone, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
@@ -311,7 +322,8 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     pleat_result result = pleat__views_remap(heap, granules, zone, place);
     if (result != PLEAT_E_NOT_FOUND)
         return result;
-    PLEAT_TRY(gather_all(heap, granules, zone, &offset, place, &placed));
-    return placed ? PLEAT_OK
-                  : view_make(heap, granules, offset, zone, heap->taken_over != taken_over, place);
+    PLEAT_TRY(gather_all(heap, granules, zone, place, &found));
+    return found.placed
+               ? PLEAT_OK
+               : view_make(heap, granules, found.offset, zone, found.supplied.shared != 0, place);
 }

@@ -186,16 +186,17 @@ static void streams_share_with_those_that_work_for_them(void **state)
 }
 
 #define PIECES 32u
+#define MUCH   40u /* rounds of work behind which another stream only helps the stream 0 */
 
-/* A stream's free memory, in pieces of one chunk; the stream 0 does the work. */
-static void leave_pieces(fixture *f, pleat_stream stream)
+/* A stream's free memory, in pieces of one chunk; the stream 0 works for so many rounds. */
+static void leave_pieces(fixture *f, pleat_stream stream, uint32_t rounds)
 {
     pleat_va pieces[2 * PIECES];
     for (uint32_t p = 0; p < 2 * PIECES; p++)
         pieces[p] = take(f, 2 * MIB, stream);
     for (uint32_t p = 0; p < 2 * PIECES; p += 2)
         assert_ok(pleat_free(f->runtime, pieces[p]));
-    for (int i = 0; i < 40; i++)
+    for (uint32_t i = 0; i < rounds; i++)
         work_on(f, 0);
     assert_ok(pleat_mark(f->runtime));
 }
@@ -223,7 +224,7 @@ static void streams_share_no_more_where_views_cost_too_much(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         fixture f;
         begin(&f, "pleat", 1024 * MIB, 0);
-        leave_pieces(&f, cases[c].owner);
+        leave_pieces(&f, cases[c].owner, MUCH);
         for (uint32_t i = 0; i < cases[c].iterations; i++)
             pass_pieces(&f, 17 + i, cases[c].owner);
         (void)gather(&f);
@@ -237,6 +238,21 @@ static void streams_share_no_more_where_views_cost_too_much(void **state)
     }
 }
 
+/* Two that work alike, and no new memory: what they need of each other is no reason. */
+static void streams_that_are_refused_memory_are_not_kept_apart(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, "pleat", 132 * MIB, 0);
+    leave_pieces(&f, 1, 1);
+    for (uint32_t i = 0; i < 14; i++)
+        pass_pieces(&f, 17 + i, 1);
+    pleat_stats stats = pleat_stats_of(f.runtime);
+    assert_true(stats.streams_ordered >= 14 && stats.stitched >= 14);
+    assert_false(((const pleat__pleat *)f.runtime->policy)->heap.keeps_apart);
+    end(&f);
+}
+
 /* Each once made a new view of the same pieces whenever they came back: a job with an evaluation in
  * every third iteration waited for the driver for 37 % of its time. */
 static void streams_use_their_views_of_what_they_take_over_again(void **state)
@@ -244,7 +260,7 @@ static void streams_use_their_views_of_what_they_take_over_again(void **state)
     (void)state;
     fixture f;
     begin(&f, "pleat", 1024 * MIB, 0);
-    leave_pieces(&f, 1);
+    leave_pieces(&f, 1, MUCH);
     for (int i = 0; i < 2; i++)
         pass_pieces(&f, PIECES, 1);
     pleat_stats before = pleat_stats_of(f.runtime);
@@ -709,6 +725,7 @@ int main(void)
         cmocka_unit_test(streams_that_work_are_not_made_to_wait),
         cmocka_unit_test(streams_share_with_those_that_work_for_them),
         cmocka_unit_test(streams_share_no_more_where_views_cost_too_much),
+        cmocka_unit_test(streams_that_are_refused_memory_are_not_kept_apart),
         cmocka_unit_test(streams_use_their_views_of_what_they_take_over_again),
         cmocka_unit_test(streams_wait_for_no_more_than_what_was_freed),
         cmocka_unit_test(streams_wait_for_those_before_the_one_that_freed),

@@ -206,6 +206,8 @@ static void print_gap(const gap_steps *gap, uint64_t contiguous, uint64_t virtua
     GAP_STEPS(ADD_STEP)
 #undef ADD_STEP
     add_size(&table, "= physical", gap->physical, gap->live);
+    if (gap->unplaced != 0)
+        add_size(&table, "with what lies beside it", gap->physical + gap->unplaced, gap->live);
     if (contiguous > 0)
         add_size(&table, "contiguous, before folding", contiguous, gap->live);
     add_size(&table, "virtual", virtual_bytes, gap->live);

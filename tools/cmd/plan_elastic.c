@@ -114,6 +114,12 @@ static pleat_result taking_of(const pleat_plan *plan, const pleat__x *x, const p
     return PLEAT_OK;
 }
 
+/* What it takes with the plan's own places; 0: they are too small. */
+static uint64_t kept_of(const pleat__instance_report *report)
+{
+    return report->kept_bytes != 0 ? report->kept_bytes + report->beside_bytes : 0;
+}
+
 static double to_max_live(const pleat_plan *instance, const taking *takes)
 {
     return (double)takes->most / (double)instance->max_live_bytes;
@@ -227,7 +233,7 @@ static void print_at(const pleat_plan *instance, const pleat__instance_report *r
     snprintf(text, sizeof text, "%.5f", to_max_live(instance, takes));
     row(&table, "  to max-live", text);
     if (report->kept_bytes != 0)
-        row_bytes(&table, "with the plan's own places", report->kept_bytes);
+        row_bytes(&table, "with the plan's own places", kept_of(report));
     row(&table, "layout", layouts[report->layout]);
     snprintf(text, sizeof text, "%u", report->remaps);
     row(&table, "maps that the plan has not", text);
@@ -246,7 +252,7 @@ static void json_at(json_writer *json, const pleat_plan *instance,
     json_uint(json, "at_least_bytes", takes->least);
     json_uint(json, "at_beside_bytes", report->beside_bytes);
     json_double(json, "at_ratio", to_max_live(instance, takes));
-    json_uint(json, "at_kept_bytes", report->kept_bytes);
+    json_uint(json, "at_kept_bytes", kept_of(report));
     json_string(json, "at_layout", layouts[report->layout]);
     json_uint(json, "at_remaps", report->remaps);
     json_double(json, "at_seconds", seconds);

@@ -475,6 +475,27 @@ static void take_all(fixture *f, pleat_va *by_page)
         by_page[page_of(f, address)] = address;
 }
 
+/* Of 15 and 30 pages of a view that are free a request of 13, which no hole at home holds, leaves
+ * the 30 whole. */
+static void view_gives_its_tightest_stretch(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va by_page[76];
+    begin(&f, "learn:off");
+    pleat_va first = take(&f, LARGE);
+    drop(&f, first);
+    take_all(&f, by_page);
+    for (uint32_t i = 0; i < 50; i++)
+        if (i < 15 || i >= 20)
+            drop(&f, by_page[i]);
+    uint64_t reused = stats_of(&f).views_reused;
+    assert_in_range(take(&f, 26 * MIB), first, first + 4 * MIB);
+    assert_in_range(take(&f, 60 * MIB), first + 40 * MIB, first + 40 * MIB);
+    assert_int_equal(stats_of(&f).views_reused, reused + 2);
+    end(&f);
+}
+
 /* One of its handles is in use wherever the request would lie, and none is free that it does not
  * show. What was sought in vain is rent too, or it would be sought for each such request. */
 static void remapped_view_pays_for_what_is_sought_in_vain(void **state)
@@ -639,6 +660,7 @@ int main(void)
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(views_are_kept_by_their_maps),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
+        cmocka_unit_test(view_gives_its_tightest_stretch),
         cmocka_unit_test(remapped_view_exchanges_only_what_is_in_use),
         cmocka_unit_test(remapped_view_exchanges_handles_of_several_chunks),
         cmocka_unit_test(remapped_view_stays_when_it_has_been_paid_twice),
