@@ -172,6 +172,58 @@ class Command(unittest.TestCase):
                              ([], 80 << 30)):
             self.assertEqual(estimate.parse([*given, "--", "true"]).bytes, bytes, given)
 
+    def test_a_device_that_cannot_be_asked_about_is_no_bad_use(self):
+        def refused():
+            with mock.patch("sys.stderr") as said, self.assertRaises(SystemExit) as ended:
+                estimate.main(["--", "true"])
+            return ended.exception.code, "".join(call.args[0] for call in said.write.call_args_list)
+
+        with mock.patch("tempfile.NamedTemporaryFile", side_effect=OSError(28, "No space left on device")):
+            code, said = refused()
+            self.assertEqual(code, 5)
+            self.assertTrue(said.startswith("pleat estimate: error: what the GPU has cannot be asked: "), said)
+            self.assertIn("No space left on device", said)
+        with tempfile.TemporaryDirectory() as folder:
+            command = pathlib.Path(folder, "pleat")
+            for text, told in (("#!/no/such/interpreter\n", "cannot be asked: [Errno 2]"),
+                               ("#!/bin/sh\necho 'pleat import: it is broken' >&2; exit 3\n", "error: it is broken\n")):
+                command.write_text(text)
+                command.chmod(0o755)
+                with mock.patch.dict(os.environ, PLEAT_COMMAND=str(command)):
+                    code, said = refused()
+                self.assertEqual(code, 5)
+                self.assertIn(told, said)
+                self.assertNotIn("usage", said)
+
+    def test_what_is_refused_where_there_is_enough_fits_nowhere(self):
+        """It once was said to take what it had until then."""
+        none = dict.fromkeys(estimate.ALLOCATORS)
+        with tempfile.TemporaryDirectory() as folder:
+            table = pathlib.Path(folder, "t.csv")
+            for rows, device in (("0,0,1,%d\n" % (2 << 40), 80 << 30), ("0,0,1,%d\n1,2,3,%d\n" % (MIB, 2 << 40), 80 << 30)):
+                table.write_text("id,lower,upper,size\n" + rows)
+                self.assertEqual(estimate.measured(str(table), device), (none, dict.fromkeys(none, False)))
+            options = estimate.parser().parse_args(["-d", "h200", "--", "true"])
+            options.bytes = 80 << 30
+            with mock.patch("builtins.print") as said:
+                estimate.tell(options, [str(table)])
+                options.json = True
+                estimate.tell(options, [str(table)])
+            told = [call.args[0] for call in said.call_args_list]
+            self.assertEqual(told[1:3], ["pleat estimate: " + "; ".join(
+                name + " would take more than 1 TiB" for name in estimate.ALLOCATORS.values()),
+                "pleat estimate: it does not fit on a GPU of h200, not under Pleat, PyTorch's native allocator or "
+                "expandable segments"])
+            figures = json.loads(told[-1])
+            self.assertEqual([figures[policy + "_physical_bytes"] for policy in none], [None] * 3)
+            # A GPU that has more than that is asked about itself.
+            table.write_text("id,lower,upper,size\n0,0,1,%d\n1,0,1,%d\n" % (1 << 40, 1 << 39))
+            takes, served = estimate.measured(str(table), 2 << 40)
+            self.assertTrue(all(served.values()), served)
+            self.assertTrue(all(bytes >= 3 << 39 for bytes in takes.values()), takes)
+        self.assertEqual(estimate.amount(None, 2 << 40), "more than 2 TiB")
+        self.assertEqual(estimate.amount(3 << 29, 80 << 30), "1.500 GiB")
+
     def test_the_verdict_names_allocators(self):
         for served, text in (((True, True, True), "it fits on a GPU of h200 under Pleat, PyTorch's native allocator and "
                               "expandable segments"),

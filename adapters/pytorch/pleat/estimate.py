@@ -16,10 +16,10 @@ import tempfile
 from . import _job, _plans, run
 
 HERE = pathlib.Path(__file__).resolve().parent
-GIB = 1 << 30
+GIB, TIB = 1 << 30, 1 << 40
 # A policy of `pleat replay`, and what it is called.
 ALLOCATORS = {"pleat": "Pleat", "native": "PyTorch's native allocator", "expandable": "expandable segments"}
-UNLIMITED = "1TiB"  # of a device on which nothing is refused
+UNLIMITED = 1 << 40  # bytes: of a device that refuses no more than any that is asked about
 # A recording of one tensor, by which `pleat import` is asked for what a device has.
 TABLE = "id,lower,upper,size\n0,0,1,512\n"
 
@@ -49,12 +49,17 @@ def parser():
 
 def device_bytes(text, error):
     """Memory of a size or of a GPU's name, by the one table of these, which the command has."""
-    with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
-        table.write(TABLE)
-        table.flush()
-        wrong, answer = _job.ask(os.environ, "import", table.name, "--device-memory", text, "--json")
-    if wrong:
+    try:
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
+            table.write(TABLE)
+            table.flush()
+            wrong, answer = _job.ask(os.environ, "import", table.name, "--device-memory", text, "--json")
+    except OSError as problem:
+        run.fail(run.CANNOT_DRAW, "what the GPU has cannot be asked: %s" % problem, "estimate")
+    if wrong and wrong.startswith("--device-memory"):
         error(wrong)
+    if wrong:
+        run.fail(run.CANNOT_DRAW, wrong, "estimate")
     if not answer:
         run.fail(run.CANNOT_DRAW, "the command pleat is not there; $PLEAT_COMMAND may name it", "estimate")
     return json.loads(answer)["device_bytes"]
@@ -104,20 +109,33 @@ def imported(snapshot, *more):
 
 
 def replayed(snapshot, policy, device):
-    return json.loads(_job.run("replay", snapshot, "--policy", policy, "--device-memory", device, "--json",
+    return json.loads(_job.run("replay", snapshot, "--policy", policy, "--device-memory", str(device), "--json",
                                answers=(0, run.NO_MEMORY)))
 
 
-def fits(snapshot, policy, takes, device):
-    """Whether an allocator serves all of it, of which it `takes` so much where there is enough: with less it may give
-    back what it keeps."""
-    return takes <= device or not replayed(snapshot, policy, str(device))["oom"]
+def unlimited(device):
+    """Bytes of a device that has enough for what could fit on this one."""
+    return max(UNLIMITED, device)
+
+
+def fits(snapshot, policy, free, device):
+    """Whether an allocator serves all of it, by its replay where there is enough: with less it may give back what it
+    keeps. What is refused there fits nowhere, and its peak is of what came before."""
+    if free["oom"]:
+        return False
+    return free["peak_physical_bytes"] <= device or not replayed(snapshot, policy, device)["oom"]
 
 
 def measured(snapshot, device):
-    """What each allocator takes for it, and which serve it on the device."""
-    takes = {policy: replayed(snapshot, policy, UNLIMITED)["peak_physical_bytes"] for policy in ALLOCATORS}
-    return takes, {policy: fits(snapshot, policy, takes[policy], device) for policy in ALLOCATORS}
+    """What each allocator takes for it, None where that is more than unlimited(), and which serve it on the device."""
+    free = {policy: replayed(snapshot, policy, unlimited(device)) for policy in ALLOCATORS}
+    return ({policy: None if answer["oom"] else answer["peak_physical_bytes"] for policy, answer in free.items()},
+            {policy: fits(snapshot, policy, answer, device) for policy, answer in free.items()})
+
+
+def amount(bytes, device):
+    """What measured() says that an allocator takes."""
+    return "more than %g TiB" % (unlimited(device) / TIB) if bytes is None else "%.3f GiB" % (bytes / GIB)
 
 
 def joined(names):
@@ -146,7 +164,7 @@ def tell(options, snapshots):
         return
     print("pleat estimate: %d request%s; most live at once %.3f GiB" % (
         figures["requests"], "" if figures["requests"] == 1 else "s", figures["peak_live_bytes"] / GIB))
-    print("pleat estimate: %s" % "; ".join("%s would take %.3f GiB" % (name, takes[policy] / GIB)
+    print("pleat estimate: %s" % "; ".join("%s would take %s" % (name, amount(takes[policy], options.bytes))
                                            for policy, name in ALLOCATORS.items()))
     print("pleat estimate: %s" % verdict(figures, options.device_memory))
     print("pleat estimate: the CUDA context is not counted, nor what kernels take for themselves but for cuBLAS's")
