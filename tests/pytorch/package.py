@@ -429,7 +429,12 @@ class Run(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             code, said = self.run_it("--", folder)
             self.assertEqual((code, said), (126, "pleat run: error: '%s' is a folder, not a program\n" % folder))
-            self.assertIn("'pleat' is a folder", self.run_it("--", "pleat")[1])
+            # Of the folder that it runs in; a name with a slash is no name to look for in $PATH.
+            for name, as_of_a_shell in (("pleat", 127), ("./pleat", 126)):
+                code, said = self.run_it("--", name, PATH=folder)
+                self.assertEqual((code, said), (as_of_a_shell, "pleat run: error: %r is a folder, not a program\n" % name))
+            os.mkdir(os.path.join(folder, "a-folder"))
+            self.assertEqual(self.run_it("--", "a-folder", PATH=folder)[0], 127)
             file = pathlib.Path(folder, "script")
             file.write_text("no program\n")
             self.assertEqual(self.run_it("--", str(file))[0], 126)

@@ -194,12 +194,13 @@ def program_of(name, command="run"):
     path = shutil.which(name)
     if path is not None:
         return path
-    if os.path.isdir(name):
-        fail(CANNOT_RUN, "%r is a folder, not a program" % name, command)
     folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
-    if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
+    places = [os.path.join(folder, name) for folder in folders]
+    if any(os.path.exists(place) and not os.path.isdir(place) for place in places):
         script = ": a script is run by 'pleat %s -- python3 %s'" % (command, name) if name.endswith(".py") else ""
         fail(CANNOT_RUN, "%r cannot be executed%s" % (name, script), command)
+    if os.path.isdir(name):
+        fail(CANNOT_RUN if "/" in name else NOT_FOUND, "%r is a folder, not a program" % name, command)
     script = ": a script is run by 'pleat %s -- python3 %s'" % (command, name) if os.path.isfile(name) else ""
     fail(NOT_FOUND, "there is no program %r%s" % (name, script), command)
 
