@@ -4,6 +4,7 @@ libcuda."""
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,11 @@ __version__ = "9.9+cpu"
 class version: cuda = None
 class cuda: is_initialized = staticmethod(lambda: False)
 """
+# How C, Python, CMake and shells read a variable of the environment.
+READS = re.compile(r"""(?:getenv\(|environ(?:ment)?(?:\[|\.(?:get|pop|setdefault)\())\s*["'](PLEAT_\w+)"""
+                   r"""|["'](PLEAT_\w+)["'] (?:not )?in (?:os\.)?environ|ENV\{(PLEAT_\w+)\}""")
+SHELL_READS = re.compile(r"\$\{?(PLEAT_\w+)")
+SOURCES = ("", ".c", ".cmake", ".cpp", ".h", ".pth", ".py", ".txt")
 WITHOUT_CUDA = "pleat: torch 9.9+cpu is built without CUDA: the program runs as without Pleat\n"
 
 
@@ -92,6 +98,23 @@ class Environment(Folder):
         out, said = self.python("import torch", PLEAT="1", PLEAT_SOMETHING="3")
         self.assertEqual(said, "pleat: warning: nothing reads the variable PLEAT_SOMETHING\n" + WITHOUT_CUDA)
         self.assertEqual(self.python("import torch", PLEAT_BUDGIT="3")[1], "")
+
+    def test_every_variable_that_is_read_is_known(self):
+        files = [ROOT / "CMakeLists.txt"]
+        for folder in (".ci", "adapters", "examples", "include", "plan", "runtime", "tests", "tools", "vmm"):
+            files += [path for path in (ROOT / folder).rglob("*") if path.suffix in SOURCES and path.is_file()]
+        read = {}
+        for path in files:
+            text = path.read_text(errors="replace")
+            ways = [READS] + ([SHELL_READS] if re.match(r"#! ?/(usr/)?bin/(env )?(ba)?sh\b", text) else [])
+            for found in (found for way in ways for found in way.finditer(text)):
+                read.setdefault(next(filter(None, found.groups())), str(path.relative_to(ROOT)))
+        # Those of each way are found.
+        self.assertLessEqual({"PLEAT_TENANTS_DIR", "PLEAT_LIBRARY", "PLEAT_CONTENTS", "PLEAT_TORCH_PYTHON",
+                              "PLEAT_JEMALLOC", "PLEAT_BROWSER"}, set(read))
+        known = _environment.known(run.parser())
+        self.assertEqual({name: place for name, place in read.items()
+                          if name not in known and not name.startswith(_environment.OWN)}, {})
 
     def test_what_is_refused_is_said_in_the_name_of_what_asked(self):
         """PLEAT=1 is not `pleat run`."""

@@ -16,9 +16,9 @@ from . import _imported, _nccl
 # Variables that are no options: where parts of Pleat are, what stands for a GPU, and what builds read.
 OTHERS = {
     "PLEAT_" + name
-    for name in ("BROWSER", "COMMAND", "CUDA_LIBRARY", "ESTIMATE", "INCLUDE", "JEMALLOC", "LIBRARY", "NCCL", "NO_GPU",
-                 "NO_GPU_BYTES", "NO_GPU_CAPABILITY", "NO_GPU_DEVICES", "NVML_LIBRARY", "SHARED", "TENANTS_DIR",
-                 "TORCH_PYTHON")
+    for name in ("BROWSER", "COMMAND", "CONTENTS", "CUDA_LIBRARY", "ESTIMATE", "INCLUDE", "JEMALLOC", "LIBRARY", "NCCL",
+                 "NO_GPU", "NO_GPU_BYTES", "NO_GPU_CAPABILITY", "NO_GPU_DEVICES", "NVML_LIBRARY", "PROCESSOR",
+                 "PYTORCH_TESTS", "SHARED", "TENANTS_DIR", "TORCH_PYTHON")
 }
 OWN = ("PLEAT_RUN", "PLEAT_FAKE_", "PLEAT_TEST")  # of Pleat's processes among themselves, and of its tests
 TOLD = "PLEAT_RUN_UNKNOWN"  # set for what a program starts: it was said
