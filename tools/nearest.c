@@ -1,6 +1,7 @@
 /*
  * nearest.c: see nearest.h. Near is what a third of the letters, one at least, would mend.
  */
+#include <tools/cli.h>
 #include <tools/nearest.h>
 
 #include <stdio.h>
@@ -57,4 +58,19 @@ const char *nearest_text(const nearest *found, char *buffer)
     else
         snprintf(buffer, NEAREST_TEXT, "; did you mean '%s'?", found->best);
     return buffer;
+}
+
+int nearest_refuse(const char *command, const char *kind, const char *name,
+                   const char *const *names, size_t count)
+{
+    char all[512] = "", near[NEAREST_TEXT];
+    size_t used = 0;
+    nearest found = nearest_to(name);
+    for (size_t i = 0; i < count; i++) {
+        nearest_try(&found, names[i]);
+        if (used < sizeof all)
+            used += (size_t)snprintf(all + used, sizeof all - used, " %s", names[i]);
+    }
+    return cli_bad_use(command, "there is no %s '%s'; there are:%s%s", kind, name, all,
+                       nearest_text(&found, near));
 }

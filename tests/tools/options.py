@@ -97,6 +97,7 @@ class Options(unittest.TestCase):
             ("bench vmm", "--stream", "33MiB", "a multiple of 32 MiB"),
             ("plan", "--algorithm", "foo", "no algorithm 'foo'; there are: auto size area lifetime sweep stweaver search"),
             ("plan", "--algorithm", "sweeep", "did you mean 'sweep'?"),
+            ("plan", "--algorithm", "atuo", "did you mean 'auto'?"),
             ("plan", "--x", "2,4", "--x has 2 numbers for 1 trace: '2,4'"),
             ("plan", "--x", "2,", "--x has a whole number for each trace, like 2,4; not '2,'"),
             ("explain", "--block-ns", "5", "--block-ns is for --budget, which is not given"),
@@ -120,9 +121,10 @@ class Options(unittest.TestCase):
                 self.assertIn("does not fit under Pleat", done.stdout)
 
     def test_a_choice_that_is_none_is_named_with_those_there_are(self):
-        for line, text in [("bench foo", "there is no 'foo' to measure; there are: alloc pause plan requests turns vmm"),
+        for line, text in [("bench foo", "there is no measurement 'foo'; there are: alloc pause plan requests turns vmm"),
                            ("bench requets", "did you mean 'requests'?"),
                            ("plans foo", "there is no command 'foo'; there are: list show remove"),
+                           ("plans shw", "there are: list show remove; did you mean 'show'?"),
                            ("plans show", "show takes one PLAN"), ("plans remove", "remove takes a PLAN or more"),
                            ("plans --all", "--all is for remove"), ("plans list x", "list takes no PLAN"),
                            ("tenants foo", "there is no command 'foo'; there are: list watch set reclaim remove-dead"),

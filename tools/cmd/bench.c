@@ -30,13 +30,8 @@ int cli_bench(int argc, char **argv)
         return bench_##name(argc - 1, argv + 1);
     BENCHES(DISPATCH)
 #undef DISPATCH
-    char near[NEAREST_TEXT];
-    nearest found = nearest_to(argv[1]);
-#define TRY_NAME(name, help) nearest_try(&found, #name);
-    BENCHES(TRY_NAME)
-#undef TRY_NAME
-#define NAME(name, help) " " #name
-    return cli_bad_use("bench", "there is no '%s' to measure; there are:" BENCHES(NAME) "%s",
-                       argv[1], nearest_text(&found, near));
+#define NAME(name, help) #name,
+    static const char *const names[] = {BENCHES(NAME)};
 #undef NAME
+    return nearest_refuse("bench", "measurement", argv[1], names, sizeof names / sizeof *names);
 }

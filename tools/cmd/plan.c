@@ -555,16 +555,10 @@ static bool is_granularity(uint64_t bytes)
 
 static int no_algorithm(const char *name)
 {
-    char names[256] = "auto", near[NEAREST_TEXT];
-    size_t used = strlen(names);
-    nearest found = nearest_to(name);
-    for (uint32_t i = 0; i < PLEAT__ALGORITHM_COUNT && used < sizeof names; i++) {
-        nearest_try(&found, pleat__algorithm_name(i));
-        used +=
-            (size_t)snprintf(names + used, sizeof names - used, " %s", pleat__algorithm_name(i));
-    }
-    return cli_bad_use("plan", "there is no algorithm '%s'; there are: %s%s", name, names,
-                       nearest_text(&found, near));
+    const char *names[PLEAT__ALGORITHM_COUNT + 1] = {"auto"};
+    for (uint32_t i = 0; i < PLEAT__ALGORITHM_COUNT; i++)
+        names[i + 1] = pleat__algorithm_name(i);
+    return nearest_refuse("plan", "algorithm", name, names, PLEAT__ALGORITHM_COUNT + 1);
 }
 
 /* What --x says where it is no number for each trace. */

@@ -3,6 +3,7 @@
  */
 #include <tools/cli.h>
 #include <tools/json.h>
+#include <tools/nearest.h>
 #include <tools/options.h>
 
 #include <plan/base/plan.h>
@@ -244,12 +245,13 @@ static bool is_well_formed(const options *o, int count, const char *verb)
 
 static int bad_command(const options *o, int count, const char *verb)
 {
+    static const char *const all[] = {"list", "show", "remove"};
     if (strcmp(verb, "show") == 0)
         return cli_bad_use("plans", "show takes one PLAN");
     if (strcmp(verb, "remove") == 0)
         return cli_bad_use("plans", "remove takes a PLAN or more, or else --all");
     if (strcmp(verb, "list") != 0)
-        return cli_bad_use("plans", "there is no command '%s'; there are: list show remove", verb);
+        return nearest_refuse("plans", "command", verb, all, sizeof all / sizeof *all);
     return o->all && count <= 1 ? cli_bad_use("plans", "--all is for remove")
                                 : cli_bad_use("plans", "list takes no PLAN");
 }

@@ -391,18 +391,12 @@ static pleat_result run(const options *o, int count, char **operands, ledgers *f
 static int bad_command(const char *verb)
 {
     static const char *const all[] = {"list", "watch", "set", "reclaim", "remove-dead"};
-    char near[NEAREST_TEXT];
-    nearest found = nearest_to(verb);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        nearest_try(&found, all[i]);
-    if (found.best == NULL || found.steps > 0)
-        return cli_bad_use("tenants",
-                           "there is no command '%s'; there are: list watch set reclaim "
-                           "remove-dead%s",
-                           verb, nearest_text(&found, near));
     if (strcmp(verb, "set") == 0 || strcmp(verb, "reclaim") == 0)
         return cli_bad_use("tenants", "%s takes one TENANT", verb);
-    return cli_bad_use("tenants", "%s takes no operand", verb);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(verb, all[i]) == 0)
+            return cli_bad_use("tenants", "%s takes no operand", verb);
+    return nearest_refuse("tenants", "command", verb, all, sizeof all / sizeof *all);
 }
 
 int cli_tenants(int argc, char **argv)
