@@ -412,6 +412,11 @@ pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,
 
 /* --- which x fits ------------------------------------------------------------------------------*/
 
+uint64_t pleat__instance_takes(const pleat_plan *instance, const pleat__instance_report *report)
+{
+    return instance->physical_bytes + report->beside_bytes;
+}
+
 static pleat_result taken_at(const pleat_plan *plan, const pleat__x *x, uint64_t *bytes)
 {
     pleat__instance_report report;
@@ -420,7 +425,7 @@ static pleat_result taken_at(const pleat_plan *plan, const pleat__x *x, uint64_t
     pleat_result result = pleat__elastic_instance(plan, x, NULL, &report, &instance);
     if (result != PLEAT_OK)
         return pleat__context(result, "x = %s", pleat__x_text(x, text, sizeof text));
-    *bytes = instance->physical_bytes + report.beside_bytes;
+    *bytes = pleat__instance_takes(instance, &report);
     pleat_plan_free(instance);
     return PLEAT_OK;
 }

@@ -191,6 +191,9 @@ PLEAT_NODISCARD pleat_result pleat__elastic_instance(const pleat_plan *plan, con
                                                      pleat__instance_report *report,
                                                      pleat_plan **out);
 
+/* What a job that follows the instance takes: its memory and what lies beside it, in bytes. */
+uint64_t pleat__instance_takes(const pleat_plan *instance, const pleat__instance_report *report);
+
 /* The least that an iteration at x takes of the instance's memory, in whole chunks: its physical
  * memory is the most. They differ beyond the largest x recorded, by what requests that live for a
  * moment, the workspaces of kernels, have grown since: they may have a bound that no recording

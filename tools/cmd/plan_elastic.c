@@ -109,7 +109,7 @@ static pleat_result taking_of(const pleat_plan *plan, const pleat__x *x, const p
                               const pleat__instance_report *report, taking *out)
 {
     PLEAT_TRY(pleat__elastic_least(plan, x, instance, &out->least));
-    out->most = instance->physical_bytes + report->beside_bytes;
+    out->most = pleat__instance_takes(instance, report);
     out->least += report->beside_bytes;
     return PLEAT_OK;
 }
@@ -298,7 +298,7 @@ static uint64_t next_need(const pleat_plan *plan, const pleat__x *x, pleat__frac
         !pleat__fraction_make(num, den, &next->u) ||
         pleat__elastic_instance(plan, next, NULL, &report, &instance) != PLEAT_OK)
         return 0;
-    uint64_t need = instance->physical_bytes + report.beside_bytes;
+    uint64_t need = pleat__instance_takes(instance, &report);
     pleat_plan_free(instance);
     return need;
 }

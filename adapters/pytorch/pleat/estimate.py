@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 GIB, TIB = 1 << 30, 1 << 40
 # A policy of `pleat replay`, and what it is called.
 ALLOCATORS = {"pleat": "Pleat", "native": "PyTorch's native allocator", "expandable": "expandable segments"}
-UNLIMITED = 1 << 40  # bytes: of a device that refuses no more than any that is asked about
+UNLIMITED = TIB  # bytes: of a device that refuses no more than any that is asked about
 # A recording of one tensor, by which `pleat import` is asked for what a device has.
 TABLE = "id,lower,upper,size\n0,0,1,512\n"
 
