@@ -120,6 +120,11 @@ const char *pleat__policy_names(void);
 PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
 #undef PLEAT__DECLARE_POLICY
 
+/* Bytes that a request may have in every policy. `pleat` counts granules in 32 bits, and so is
+ * where one would end that begins in the last of as many: it refuses more with PLEAT_E_LIMIT
+ * (D199). */
+#define PLEAT__REQUEST_MOST (UINT64_C(1) << 40)
+
 /* What is at most as large PyTorch's statistics count as its small pool (D477). */
 #define PLEAT__SMALL_BYTES (1u << 20)
 

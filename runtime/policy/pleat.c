@@ -14,9 +14,7 @@
 
 typedef pleat__pleat policy;
 
-/* Granules are counted in 32 bits, and so is where a request would end that begins in the last of
- * as many. */
-#define MOST_BYTES (UINT64_C(1) << 31 << PLEAT__GRANULE_SHIFT)
+_Static_assert(PLEAT__REQUEST_MOST <= UINT64_C(1) << 31 << PLEAT__GRANULE_SHIFT, "see policy.h");
 
 /* ---- creation ---- */
 
@@ -546,9 +544,9 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
 {
     policy *self = opaque;
     pleat__place place;
-    if (__builtin_expect(bytes > MOST_BYTES, 0))
+    if (__builtin_expect(bytes > PLEAT__REQUEST_MOST, 0))
         return pleat__fail(PLEAT_E_LIMIT, "%llu bytes: a request may have %llu",
-                           (unsigned long long)bytes, (unsigned long long)MOST_BYTES);
+                           (unsigned long long)bytes, (unsigned long long)PLEAT__REQUEST_MOST);
     if (__builtin_expect(self->learner.due, 0))
         pace(self);
     uint16_t index = stream_index(self, stream);

@@ -215,6 +215,24 @@ class Replay(unittest.TestCase):
         self.assertLess(0, result["steady_recorded_seconds"])
         self.assertLess(result["steady_recorded_seconds"], result["recorded_seconds"])
 
+    @unittest.skipIf(SLOW, "a sanitizer's memory leaves such a device's window no room")
+    def test_a_request_beyond_what_an_allocator_counts_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = os.path.join(folder, "job.csv")
+            with open(job, "w") as file:
+                file.write("id,lower,upper,size\n0,0,1,%d\n" % (2 << 40))
+            told = {policy: run("replay", job, "--json", "-p", policy, "-d", "4TiB")
+                    for policy in ("pleat", "native", "stweaver")}
+            self.assertEqual(run("replay", job, "-d", "4TiB").returncode, 4)
+        self.assertIn("stweaver runs without a plan: stweaver keeps its plan in one pool of at most", told["stweaver"].stderr)
+        for policy, ran in told.items():
+            result = json.loads(ran.stdout)
+            self.assertEqual((ran.returncode, result["oom"]), (4, True) if policy == "pleat" else (0, False), ran.stderr)
+            if result["oom"]:
+                self.assertIn("a request may have %d" % (1 << 40), result["oom_text"])
+            else:
+                self.assertEqual(result["peak_live_bytes"], 2 << 40)
+
     def test_budget_is_kept_and_said(self):
         budget = 8 << 30
         result = self.replay("--policy", "native", "--budget", str(budget), status=4)

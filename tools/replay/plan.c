@@ -107,23 +107,20 @@ static pleat_result keep_if_it_pays(const pleat_trace *trace, pleat_plan **plan)
     return PLEAT_OK;
 }
 
-/* The static plan of a recording. Of a job in which nothing repeats there is none: stweaver's
- * caching allocator serves all. */
+/* The static plan of a recording. Of a job in which nothing repeats, or whose plan is larger than
+ * stweaver's pool may be, there is none: its caching allocator serves all. */
 static pleat_result make_static_plan(const pleat_trace *trace, pleat_plan **plan)
 {
     pleat_plan_options options = {.size = sizeof options, .algorithm = "stweaver", .no_fold = 1};
     pleat_result result = pleat_plan_make(trace, &options, plan);
-    if (result == PLEAT_E_INPUT) {
-        fprintf(stderr, "pleat: note: stweaver runs without a plan: %s\n",
-                pleat_last_error()->text);
-        *plan = NULL;
-        return PLEAT_OK;
-    }
-    PLEAT_TRY(result);
-    result = keep_if_it_pays(trace, plan);
-    if (result != PLEAT_OK)
-        pleat_plan_free(*plan);
-    return result;
+    if (result == PLEAT_OK)
+        result = keep_if_it_pays(trace, plan);
+    if (result != PLEAT_E_INPUT && result != PLEAT_E_LIMIT)
+        return result;
+    fprintf(stderr, "pleat: note: stweaver runs without a plan: %s\n", pleat_last_error()->text);
+    pleat_plan_free(*plan);
+    *plan = NULL;
+    return PLEAT_OK;
 }
 
 pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,

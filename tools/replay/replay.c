@@ -18,6 +18,7 @@
 #include <tools/replay/script.h>
 
 #include <internal/error.h>
+#include <runtime/base/policy.h>
 #include <stdio.h>
 #include <string.h>
 #include <vmm/host/host.h>
@@ -198,6 +199,16 @@ static void sample(pass *p, samples *to, call_moment begun)
     p->calls.ns[p->calls.count++] = ns;
 }
 
+/* What is larger than an allocator counts is refused as for want of memory. A limit of this
+ * machine, such as of its map areas, is no refusal: it says nothing about the job. */
+static pleat_result refuse_too_large(pleat_result result, uint64_t bytes)
+{
+    if (result != PLEAT_E_LIMIT || bytes <= PLEAT__REQUEST_MOST)
+        return result;
+    const pleat_error limit = *pleat_last_error();
+    return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "%s", limit.text);
+}
+
 static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
 {
     pleat_stream stream = pleat_trace_stream(p->script->trace, event->stream);
@@ -205,7 +216,7 @@ static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)
     call_moment begun = call_times_start(&p->times);
     pleat_result result = pleat_alloc(p->runtime, event->size, stream, &address);
     sample(p, &p->allocs, begun);
-    PLEAT_TRY(result);
+    PLEAT_TRY(refuse_too_large(result, event->size));
     p->bytes += p->steady ? event->size : 0;
     p->addresses[event->request] = address;
     p->sizes[event->request] = event->size;

@@ -109,7 +109,8 @@ uint64_t replay_device_bytes(const pleat_trace *trace, uint64_t wanted);
 
 /* The plan that a policy needs: read from `path`, or, where that is "auto", made from the trace for
  * the policy that cannot find its own (stweaver); *plan is NULL where there is none. A plan that
- * does not hold is PLEAT_E_VERIFY; one made from another trace gets a note on standard error. */
+ * does not hold is PLEAT_E_VERIFY; one made from another trace gets a note on standard error. *plan
+ * is the caller's to free, also where something fails. */
 PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const char *policy,
                                               const char *path, pleat_plan **plan);
 
