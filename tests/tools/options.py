@@ -86,6 +86,8 @@ class Options(unittest.TestCase):
             ("export", "--format", "", "--format is one of"),
             ("compare", "--policies", "native,", "there is no policy ''"),
             ("compare", "--policies", "x" * 500, "there is no policy"),
+            ("compare", "--policies", "pleat,natve", "there is no policy 'natve'; there are: native expandable"),
+            ("replay", "--policy", "plaet", "pleat; did you mean 'pleat'?"),
             ("bench alloc", "--requests", "0", "--requests is a whole number from 1 to 4000000"),
             ("bench alloc", "--live", "", "--live is at most 8 whole numbers from 1 to 2000000"),
             ("bench alloc", "--live", "0", "with commas between them, not '0'"),

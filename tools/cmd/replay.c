@@ -269,8 +269,7 @@ int cli_replay(int argc, char **argv)
     if (code != CLI_GO_ON)
         return code;
     if (pleat__policy_find(o.replay.policy) == NULL)
-        return cli_bad_use("replay", "there is no policy '%s'; there are:%s", o.replay.policy,
-                           pleat__policy_names());
+        return replay_refuse_policy("replay", o.replay.policy);
     if (strcmp(o.plan, "auto") != 0 && !replay_follows_plans(o.replay.policy))
         return cli_bad_use("replay", "the policy '%s' follows no plan: leave --plan out",
                            o.replay.policy);

@@ -14,21 +14,24 @@
 
 #define LARGE_DEVICE (UINT64_C(1) << 44) /* bytes: no job is refused */
 
+int replay_refuse_policy(const char *command, const char *name)
+{
+#define NAME(policy) #policy,
+    static const char *const names[] = {PLEAT__POLICIES(NAME)};
+#undef NAME
+    return nearest_refuse(command, "policy", name, names, sizeof names / sizeof *names);
+}
+
 int replay_parse_policies(const char *command, const char *text, const char **names, int most)
 {
-    char name[32], near[NEAREST_TEXT];
+    char name[512]; /* longer ones are cut, and are none */
     for (int count = 0; count < most;) {
         size_t length = strcspn(text, ",");
         snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
                  text);
         const pleat__policy_ops *policy = pleat__policy_find(name);
-        if (policy == NULL || length >= sizeof name) {
-            nearest found = nearest_to(name);
-#define TRY_POLICY(policy) nearest_try(&found, #policy);
-            PLEAT__POLICIES(TRY_POLICY)
-#undef TRY_POLICY
-            cli_bad_use(command, "there is no policy '%.*s'; there are:%s%s", (int)length, text,
-                        pleat__policy_names(), nearest_text(&found, near));
+        if (policy == NULL) {
+            (void)replay_refuse_policy(command, name);
             return 0;
         }
         names[count++] = policy->name;

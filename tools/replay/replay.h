@@ -120,6 +120,8 @@ PLEAT_NODISCARD pleat_result replay_plan_open(const pleat_trace *trace, const ch
 PLEAT_NODISCARD pleat_result replay_plan_for(const pleat_trace *trace, const pleat_plan *plan,
                                              pleat_plan **own);
 
+/* Says for `command` that there is no policy of that name, and which there are; CLI_BAD_USE. */
+int replay_refuse_policy(const char *command, const char *name);
 /* The names of the policies in "a,b,c", at most `most`. 0, with a message on standard error for
  * `command`, when one is unknown or there are too many. */
 int replay_parse_policies(const char *command, const char *text, const char **names, int most);
