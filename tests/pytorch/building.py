@@ -1,6 +1,8 @@
 """How the shim is built, kept and loaded: building.py. Where a torch with its headers and CUDA's are
 there, it is compiled against it, too ($PLEAT_TORCH_PYTHON: a Python that has torch)."""
 
+import contextlib
+import io
 import os
 import pathlib
 import shutil
@@ -34,7 +36,7 @@ class Cache(unittest.TestCase):
         for name in (_shim.ALLOCATOR, _shim.PLUGGABLE, "c10/core/Allocator.h"):
             self.file("torch/include/" + name)
         environment = {"XDG_CACHE_HOME": str(self.folder / "cache"), "PLEAT_LIBRARY": self.file("libpleat.so.0"),
-                       "PLEAT_INCLUDE": self.file("include/pleat/runtime.h"), "CXX": "true"}
+                       "PLEAT_INCLUDE": self.file("include/pleat/runtime.h"), "CXX": "true", "PLEAT_RUN": "quiet"}
         lines = [mock.patch.dict(os.environ, environment),
                  mock.patch.object(_shim, "cuda_includes", lambda: ["/cuda"]),
                  mock.patch.object(_shim, "compile_with", self.compile)]
@@ -53,6 +55,17 @@ class Cache(unittest.TestCase):
         output = line[line.index("-o") + 1]
         self.compiled.append(output)
         pathlib.Path(output).write_text("whole")
+
+    def test_what_is_compiled_is_said_once(self):
+        with contextlib.redirect_stderr(io.StringIO()) as said, mock.patch.dict(os.environ, PLEAT_RUN="on"):
+            folder = _shim.build(self.torch).parent
+            _shim.build(self.torch)
+        self.assertEqual(said.getvalue(), "pleat: compiling the shim for torch 2.11.0+cu130, which takes some twenty "
+                                          "seconds, once: it is kept in %s\n" % folder)
+        self.torch.__version__ = "2.12.0"
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            _shim.build(self.torch)
+        self.assertEqual((said.getvalue(), len(self.compiled)), ("", 2))
 
     def test_one_that_is_there_takes_no_compiler(self):
         made = _shim.build(self.torch)

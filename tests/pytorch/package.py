@@ -31,7 +31,7 @@ import sys
 print("torch imported")
 __version__ = "9.9+cpu"
 class version: cuda = None
-class cuda: is_initialized = staticmethod(lambda: False)
+class cuda: is_initialized, device_count = staticmethod(lambda: False), staticmethod(lambda: 1)
 """
 WITHOUT_CUDA = "pleat run: torch 9.9+cpu is built without CUDA: the program runs as without Pleat"
 
@@ -612,6 +612,7 @@ class Run(unittest.TestCase):
 
             torch = mock.Mock()
             with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(pleat, "enable") as enable, \
+                    mock.patch.object(_job, "why_not", lambda torch: None), \
                     mock.patch.object(_job._ends, "at_end") as at_end:
                 _job.begin({"PLEAT_RUN": "on", "PLEAT_RUN_PLAN": name})
                 self.assertEqual(enable.call_args[1]["plan"], name)

@@ -2,6 +2,8 @@
 none fits, and PLEAT=1 in the environment. $PLEAT_LIBRARY and $PLEAT_CUDA_LIBRARY name libpleat and the tests'
 libcuda."""
 
+import contextlib
+import io
 import os
 import pathlib
 import re
@@ -121,10 +123,31 @@ class Environment(Folder):
         torch = types.SimpleNamespace(version=types.SimpleNamespace(cuda="13.0"))
         for name in ("pleat", "pleat run"):
             with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(_first, "refused", False), \
+                    mock.patch.object(_job, "why_not", lambda torch: None), \
                     mock.patch.object(pleat, "enable", side_effect=ValueError("pleat: there is no setting 'x'")), \
                     self.assertRaises(SystemExit) as ended:
                 _job.begin({"PLEAT_RUN": "on"}, name)
             self.assertEqual(ended.exception.code, name + ": there is no setting 'x'")
+
+    def test_without_a_gpu_it_says_so_once_and_does_nothing(self):
+        count = mock.Mock(return_value=0)
+        torch = types.SimpleNamespace(version=types.SimpleNamespace(cuda="13.0"),
+                                      cuda=types.SimpleNamespace(device_count=count))
+        environment = {"PLEAT_RUN": "on"}
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(pleat, "enable") as enable, \
+                mock.patch.dict(os.environ, PLEAT_CUDA_LIBRARY="libnone.so"), \
+                contextlib.redirect_stderr(io.StringIO()) as said:
+            _job.begin(environment, "pleat")
+            _job.begin(environment, "pleat")
+            self.assertEqual(said.getvalue(), "pleat: there is no GPU (its driver, libnone.so, is not here): the program "
+                                              "runs as without Pleat\n")
+            enable.assert_not_called()
+            count.return_value = 1  # torch finds a driver elsewhere
+            self.assertIsNone(_job.why_not(torch))
+            count.reset_mock()
+            os.environ["PLEAT_CUDA_LIBRARY"] = "libc.so.6"
+            self.assertIsNone(_job.why_not(torch))
+            count.assert_not_called()
 
     def test_every_option_has_a_variable(self):
         given = {"PLEAT_PLAN": "x y", "PLEAT_SAVE_PLAN": "-s", "PLEAT_BUDGET": "1g", "PLEAT_POLICY": "native",

@@ -1,6 +1,7 @@
 """A process under `pleat run`: enables Pleat as the environment says, and reports at the end."""
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -196,17 +197,31 @@ def tell_unplanned(environment):
             % environment["PLEAT_RUN_PLAN"])
 
 
+def why_not(torch):
+    """Why this process cannot use a GPU; None: it may. torch itself, which may find a driver elsewhere, is asked only
+    where none is found: it may initialize the driver, and no child that is forked after that could use a GPU."""
+    if torch.version.cuda is None:
+        return "torch %s is built without CUDA" % torch.__version__
+    driver = os.environ.get("PLEAT_CUDA_LIBRARY") or "libcuda.so.1"
+    try:
+        ctypes.CDLL(driver)
+    except OSError:
+        return None if torch.cuda.device_count() else "there is no GPU (its driver, %s, is not here)" % driver
+    return None
+
+
 def begin(environment, name="pleat run"):
     """`name`: what asked for it, which what is wrong is said by."""
     import torch
 
     if pleat.enabled():
         return
-    if torch.version.cuda is None:
+    reason = why_not(torch)
+    if reason:
         # Once a job: what it starts is told so.
         if not environment.get("PLEAT_RUN_SAID"):
             environment["PLEAT_RUN_SAID"] = "on"
-            say("%s: torch %s is built without CUDA: the program runs as without Pleat" % (name, torch.__version__))
+            say("%s: %s: the program runs as without Pleat" % (name, reason))
         return
     plan = environment.get("PLEAT_RUN_PLAN", "auto")
     try:

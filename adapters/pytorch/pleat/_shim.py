@@ -321,6 +321,9 @@ def build(torch):
         if alone:
             remove_unfinished(folder)
         if not kept(target):
+            if os.environ.get("PLEAT_RUN") != "quiet":
+                print("pleat: compiling the shim for torch %s, which takes some twenty seconds, once: it is kept in %s"
+                      % (torch.__version__, folder), file=sys.stderr, flush=True)
             with tempfile.TemporaryDirectory(prefix="making-", dir=folder) as making:
                 partial = os.path.join(making, target.name)
                 compile_with(command(*made_of, partial))
