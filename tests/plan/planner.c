@@ -52,6 +52,24 @@ static void job_free(struct job *job, uint32_t request)
 #define MIB    (1u << 20)
 #define LAYERS 12
 
+/* Something else is begun behind the last iteration. */
+static void job_end(struct job *job)
+{
+    job_label(job, "iter=99;phase=end");
+    job_alloc(job, MIB);
+}
+
+/* The iteration that is found in it, in the arena that is returned. */
+static pleat__arena *job_find(const struct job *job, pleat__iteration *found)
+{
+    pleat__arena *arena;
+    pleat__requests requests;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__requests_make(job->trace, 0, arena, &requests));
+    assert_ok(pleat__iteration_find(&requests, found));
+    return arena;
+}
+
 /* Forward keeps an activation a layer and some temporaries, backward gives them up; the loss lives
  * into the next iteration; the first iteration makes a state a layer that stays. */
 static void job_iteration(struct job *job, int number, bool labels, uint64_t odd_size,
@@ -238,8 +256,7 @@ static uint32_t expect_beginning(struct job *job, uint32_t requests)
 {
     pleat__plan_report report;
     pleat_plan *plan;
-    job_label(job, "iter=99;phase=end");
-    job_alloc(job, MIB);
+    job_end(job);
     assert_ok(pleat__plan_make(job->trace, NULL, NULL, &report, &plan));
     assert_int_equal(plan->first.slot_count, requests);
     assert_int_equal(plan->steady.slot_count, 2 * LAYERS);
@@ -278,14 +295,9 @@ static void planner_takes_no_last_iteration_that_makes_less(void **state)
         if (number < ITERATIONS - 1)
             batch = job_alloc(&job, 9 * MIB);
     }
-    pleat__arena *arena;
-    pleat__requests requests;
     pleat__iteration found;
-    job_label(&job, "iter=99;phase=end");
-    job_alloc(&job, MIB);
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__requests_make(job.trace, 0, arena, &requests));
-    assert_ok(pleat__iteration_find(&requests, &found));
+    job_end(&job);
+    pleat__arena *arena = job_find(&job, &found);
     assert_int_equal(found.steady.items, 2 * LAYERS + 1);
     assert_int_equal(found.profile_count, ITERATIONS - 3);
     pleat__arena_destroy(arena);
@@ -298,19 +310,14 @@ static void planner_takes_no_iteration_that_makes_states(void **state)
 {
     (void)state;
     struct job job = job_begin();
-    pleat__arena *arena;
-    pleat__requests requests;
     pleat__iteration found;
     for (int number = 0; number < 5; number++) {
         plain_iteration(&job, number);
         for (int i = 0; number == 3 && i < 2 * LAYERS; i++)
             job_alloc(&job, (uint64_t)(30 + i) * MIB);
     }
-    job_label(&job, "iter=99;phase=end");
-    job_alloc(&job, MIB);
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__requests_make(job.trace, 0, arena, &requests));
-    assert_ok(pleat__iteration_find(&requests, &found));
+    job_end(&job);
+    pleat__arena *arena = job_find(&job, &found);
     assert_int_equal(found.steady.items, 2 * LAYERS);
     assert_int_equal(found.first_at, found.steady.begin_at);
     assert_int_equal(found.profile_count, 1);
@@ -355,12 +362,8 @@ static void planner_finds_a_first_iteration_that_makes_workspaces(void **state)
         job_alloc(&job, (uint64_t)(10 + i) * MIB);
     for (int i = 0; i < 4; i++)
         layered_iteration(&job, i);
-    pleat__arena *arena;
-    pleat__requests requests;
     pleat__iteration found;
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__requests_make(job.trace, 0, arena, &requests));
-    assert_ok(pleat__iteration_find(&requests, &found));
+    pleat__arena *arena = job_find(&job, &found);
     assert_int_equal(found.early_count, 1);
     assert_int_equal(found.early[0].item, WEIGHTS);
     pleat__arena_destroy(arena);
