@@ -9,7 +9,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+from unittest import mock
 
 WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads")
 sys.path.insert(0, WORKLOADS)
@@ -100,6 +102,54 @@ class Failing(unittest.TestCase):
             one.options = argparse.Namespace(out=os.path.join(kept, "out.jsonl"))
             one.keep_logs()
             self.assertEqual(pathlib.Path(kept, "ddp---drawn-native.log").read_text(), "why")
+
+
+    def test_a_job_whose_time_ran_out_says_so(self):
+        ended = threading.Event()
+
+        class Hangs:
+            def turn(self):
+                ended.wait(60)
+                raise ranks_suite.Failed("ddp, native: exit 1: see its log")
+
+        one = object.__new__(ranks_suite.Job)
+        one.job, one.folder, one.ending = "ddp", pathlib.Path("."), contextlib.ExitStack()
+        one.options = argparse.Namespace(out=None, ranks=2, more=[], allocators=["native"])
+        one.runs = {"native": Hangs()}
+        one.ending.callback(ended.set)
+        self.assertEqual(one.run(0.01)["error"], "ddp: its time ran out, 0 seconds")
+        one.ending, one.runs = contextlib.ExitStack(), {"native": Hangs()}  # which fails by itself
+        self.assertEqual(one.run(60)["error"], "ddp, native: exit 1: see its log")
+
+
+class Parsed(unittest.TestCase):
+    def parse(self, *arguments, gpus=()):
+        with mock.patch("sys.argv", ["ranks_suite.py", *arguments]), \
+                mock.patch.object(ranks_suite, "memory_of_gpus", lambda: list(gpus)):
+            return ranks_suite.parse()
+
+    def refused(self, *arguments):
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
+            self.parse(*arguments)
+        self.assertEqual(ended.exception.code, 2)
+        return said.getvalue().splitlines()[-1]
+
+    def test_ranks_are_the_gpus_and_layers_what_they_hold(self):
+        large = self.parse(gpus=[140 * GIB] * 8)
+        self.assertEqual((large.ranks, large.more, large.jobs), (8, [], list(ranks_suite.JOBS)))
+        self.assertEqual(self.parse(gpus=[140 * GIB, 80 * GIB]).more, ["--layers", str(ranks_suite.FEWER)])
+        for given in (["--layers", "3"], ["--layers=3"]):
+            self.assertEqual(self.parse("--", *given, gpus=[80 * GIB]).more, given)
+        self.assertEqual(self.parse("--ranks", "2", gpus=[80 * GIB] * 4).ranks, 2)
+
+    def test_lists_have_commas(self):
+        options = self.parse("--ranks", "1", "--jobs", "ddp --drawn,fsdp", "--allocators", "pleat,native")
+        self.assertEqual((options.jobs, options.allocators), (["ddp --drawn", "fsdp"], ["pleat", "native"]))
+
+    def test_what_cannot_be_run_is_refused(self):
+        self.assertIn("--allocators: other: none of native, expandable", self.refused("--allocators", "native,other"))
+        self.assertIn("pleat-kept follows what pleat left", self.refused("--allocators", "native,pleat-kept"))
+        self.assertIn("--ranks: at least 1; this machine has no GPU", self.refused())
 
 
 @unittest.skipIf(torch is None, "no torch")

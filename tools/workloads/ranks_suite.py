@@ -132,14 +132,20 @@ class Job:
     def run(self, seconds):
         """What became of it, as the line of JSON has it."""
         told = {"job": self.job, "ranks": self.options.ranks, "more": self.options.more}
-        watch = threading.Timer(seconds, self.ending.close)
+        late = threading.Event()
+
+        def stop():
+            late.set()
+            self.ending.close()
+
+        watch = threading.Timer(seconds, stop)
         watch.start()
         try:
             told["runs"] = take_turns(self.runs)
             if "pleat-kept" in self.options.allocators:
                 told["runs"].update(take_turns({"pleat-kept": self.start("pleat-kept")}))
         except (Failed, OSError, ValueError) as failure:
-            told["error"] = str(failure)
+            told["error"] = "%s: its time ran out, %.0f seconds" % (self.job, seconds) if late.is_set() else str(failure)
             self.keep_logs()
         finally:
             watch.cancel()
