@@ -117,6 +117,10 @@ static bool solve(const pleat__size_parameter *sizes, const pleat__schedule *sch
                   uint64_t bytes, uint16_t stream, pleat__x *x, uint32_t *item)
 {
     uint32_t cursor = schedule->matcher.cursor;
+    const pleat__expected *next = &schedule->items[cursor];
+    /* Any size may be a dynamic one's, which the matcher takes it for. */
+    if (next->kind == PLEAT__ITEM_DYNAMIC && next->stream == stream)
+        return false;
     for (*item = cursor; *item < cursor + NEAR && *item < schedule->count; ++*item) {
         const pleat__function *function = function_of(sizes, schedule, *item);
         *x = sizes->x;

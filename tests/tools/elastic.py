@@ -1,6 +1,7 @@
 """`pleat plan` of several traces, what it says of other sizes, and replays at those."""
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -8,7 +9,7 @@ import unittest
 import zlib
 
 sys.dont_write_bytecode = True
-from made import record  # noqa: E402
+from made import SMALL, Recording, record  # noqa: E402
 
 PLEAT = sys.argv.pop(1)
 DRAWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/workloads/drawn.py")
@@ -56,6 +57,35 @@ class Elastic(unittest.TestCase):
         self.assertEqual(pleat("verify", self.path("plan")).returncode, 0)
         self.assertEqual(
             pleat("verify", self.path("plan"), "--trace", self.path("4.pickle")).returncode, 0)
+
+    def test_requests_of_any_size_between_tell_no_x(self):
+        def write(name, batches, seed):
+            recording, dice = Recording(), random.Random(seed)
+            for number, batch in enumerate(batches):
+                label = "iter=%d;phase=step" % number
+                layers, kept = random.Random(5), [recording.take(3 * SMALL, label)]
+                for layer in range(24):
+                    if layer == 0:
+                        recording.give(recording.take(16 * dice.randrange(2000, 9000), label), label)
+                    kept.append(recording.take(batch * (1 << layers.randrange(14, 18)), label))
+                while kept:
+                    if len(kept) == 25:
+                        recording.give(recording.take(16 * dice.randrange(2000, 9000), label), label)
+                    work = recording.take(batch * 4096 * layers.randrange(1, 90), label)
+                    recording.give(kept.pop(), label)
+                    recording.give(work, label)
+            recording.write(self.path(name))
+
+        write("any2.pickle", [2] * 6, 1)
+        write("any4.pickle", [4] * 6, 2)
+        write("any.pickle", [4, 4, 2, 3, 4, 2, 3, 4, 2, 3, 2, 4], 3)
+        run = pleat("plan", self.path("any2.pickle"), self.path("any4.pickle"), "--x", "2,4", "-o", self.path("any"),
+                    "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertGreater(json.loads(run.stdout)["dynamic_requests"], 0)
+        run = pleat("replay", self.path("any.pickle"), "--plan", self.path("any"), "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertGreater(json.loads(run.stdout)["steady_planned_share"], 0.99)
 
     def test_another_x_is_answered(self):
         at = self.asked("--at", "4")
