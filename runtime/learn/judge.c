@@ -11,9 +11,10 @@
 #define SETTLING 2u
 /* Points at which a schedule is dropped; a bad iteration adds 2, a good one takes 1 off. */
 #define DROPPED 6u
-/* Points at which streams share no more. That is for good, and what sharing costs falls while a
- * job's sizes are new to it (D503). */
-#define APART 12u
+/* Streams share no more once that has cost more than 1/SHARING of the time by so many ns in all. It
+ * is for good, and what sharing costs falls while a job's sizes are new to it (D504). */
+#define SHARING  16u
+#define APART_NS UINT64_C(250000000)
 /* Iterations of the first back-off, and how often it doubles at most. */
 #define BACKOFF       16u
 #define MOST_BACKOFFS 6u
@@ -24,7 +25,7 @@
 
 void pleat__judge_adopt(pleat__judge *judge)
 {
-    judge->followed = judge->alone = (pleat__judge_points){0};
+    judge->followed = (pleat__judge_points){0};
 }
 
 static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *heap,
@@ -59,19 +60,26 @@ static bool grew(const pleat__judge_counts *before, const pleat__judge_counts *n
     return now->chunks > before->chunks && now->most_live == before->most_live;
 }
 
-/* Whether what is done costs more time than it gives: from so many points on. */
-static bool is_dear(pleat__judge_points *points, bool bad, uint32_t most)
+/* Whether what is followed costs more time than it gives. */
+static bool is_dear(pleat__judge_points *points, bool bad)
 {
     if (points->iterations++ < SETTLING)
         return false;
     points->bad += bad ? 2 : 0;
     points->bad -= !bad && points->bad != 0;
-    return points->bad >= most;
+    return points->bad >= DROPPED;
+}
+
+/* Whether it costs too much that streams share memory. */
+static bool is_sharing_dear(pleat__judge *judge, uint64_t shared_ns, uint64_t passed)
+{
+    uint64_t cost = judge->sharing_ns + shared_ns, part = passed / SHARING;
+    judge->sharing_ns = cost > part ? cost - part : 0;
+    return judge->sharing_ns > APART_NS;
 }
 
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
-                                      const pleat_stats *stats, pleat__followed followed,
-                                      bool marked)
+                                      const pleat_stats *stats, pleat__followed followed)
 {
     const pleat__judge_counts before = judge->before, now = count(judge, heap, stats);
     uint64_t placed = now.placed - before.placed, elsewhere = now.elsewhere - before.elsewhere;
@@ -80,16 +88,15 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     judge->before = now;
     judge->backoff -= judge->backoff != 0;
     bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
-    bool sharing_waits = (now.shared_ns - before.shared_ns) * COSTS > passed;
+    bool apart = is_sharing_dear(judge, now.shared_ns - before.shared_ns, passed);
     if (followed == PLEAT__FOLLOWED_NOTHING)
-        return marked && is_dear(&judge->alone, sharing_waits, APART) ? PLEAT__VERDICT_KEEP_APART
-                                                                      : PLEAT__VERDICT_KEEP;
+        return apart ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;
     bool file = followed == PLEAT__FOLLOWED_FILE;
     uint64_t strays = now.strays - before.strays;
     if (file && is_misfit(judge, placed - strays, placed + elsewhere))
         return PLEAT__VERDICT_LEAVE;
     bool settled = judge->followed.iterations >= SETTLING;
-    if (!is_dear(&judge->followed, waits, DROPPED))
+    if (!is_dear(&judge->followed, waits))
         return followed == PLEAT__FOLLOWED_LEARNED && settled && grew(&before, &now)
                    ? PLEAT__VERDICT_RELEARN
                    : PLEAT__VERDICT_KEEP;

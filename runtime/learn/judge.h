@@ -18,17 +18,16 @@
  *              An iteration in which the schedule was suspended does not count (D495 in
  *              docs/decisions.md).
  *
- *   STREAMS    Iterations that follow nothing are called bad and good as well, by the time that
- *              requests waited for which memory of another stream was taken over: what is taken
- *              over lies in pieces, and each large request is a new view of them. At twelve points
- *              streams share no memory any more before new memory is made. Time for views of a
- *              stream's own memory is no reason: keeping streams apart would not save it (D502 in
- *              docs/decisions.md). Only marked iterations are asked: as many requests that nothing
- *              marks are no iteration, in some of them views are made and in most none (D454).
+ *   STREAMS    What a stream takes over from another lies in pieces, and each large request is a
+ *              new view of them. Requests may wait for such views for 1/16 of the time; what they
+ *              wait beyond that adds up, and what they do not wait is taken off. At a quarter of a
+ *              second, in an iteration that follows nothing, streams share no memory any more
+ *              before new memory is made. Time for views of a stream's own memory is no reason:
+ *              keeping streams apart would not save it (D502, D504 in docs/decisions.md).
  *
- * The first two iterations of a schedule, or without one, are not judged: places that cross into
- * the first one settle in the second. Where the program marks no iterations, as many requests as
- * the last schedule has count as one.
+ * The first two iterations of a schedule are not judged: places that cross into the first one
+ * settle in the second. Where the program marks no iterations, as many requests as the last
+ * schedule has count as one, and at least 1,024.
  */
 #ifndef PLEAT_RUNTIME_LEARN_JUDGE_H
 #define PLEAT_RUNTIME_LEARN_JUDGE_H
@@ -72,20 +71,19 @@ typedef struct pleat__judge_points {
 typedef struct pleat__judge {
     pleat__judge_counts before;
     pleat__judge_points followed; /* of iterations that followed the schedule */
-    pleat__judge_points alone;    /* of those in which the heap served all that was judged */
-    uint32_t backoff;   /* iterations left in which nothing is followed and nothing recorded */
-    uint32_t backoffs;  /* so far: the next one is BACKOFF << backoffs iterations */
-    uint64_t most_live; /* bytes, so far: the learner counts them */
-    uint64_t strays;    /* requests in lanes that matched nothing, so far: the policy counts them */
-    uint32_t strikes;   /* iterations of which the plan file served less than half */
-    bool fits;          /* the plan file served half of an iteration or more */
+    uint64_t sharing_ns; /* what sharing between streams has cost beyond its part of the time */
+    uint32_t backoff;    /* iterations left in which nothing is followed and nothing recorded */
+    uint32_t backoffs;   /* so far: the next one is BACKOFF << backoffs iterations */
+    uint64_t most_live;  /* bytes, so far: the learner counts them */
+    uint64_t strays;  /* requests in lanes that matched nothing, so far: the policy counts them */
+    uint32_t strikes; /* iterations of which the plan file served less than half */
+    bool fits;        /* the plan file served half of an iteration or more */
 } pleat__judge;
 
 /* Another schedule is followed from now on. */
 void pleat__judge_adopt(pleat__judge *judge);
-/* An iteration ended; `marked`: the program says so. */
+/* An iteration ended. */
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,
-                                      const pleat_stats *stats, pleat__followed followed,
-                                      bool marked);
+                                      const pleat_stats *stats, pleat__followed followed);
 
 #endif

@@ -23,7 +23,7 @@ pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena, p
                                 .heap = heap,
                                 .on = conf->learn,
                                 .waits = waits,
-                                .iteration_until = UINT64_MAX};
+                                .iteration_until = STRETCH};
     pleat__states_set(&learner->states, PLEAT__STATE_heap, PLEAT__CAUSE_start);
     return pleat__recording_init(&learner->record, arena, conf->period);
 }
@@ -201,9 +201,8 @@ static pleat__followed kind_of_followed(const pleat__learner *learner, bool repl
 
 static void judge(pleat__learner *learner, bool replaces)
 {
-    pleat__verdict verdict =
-        pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
-                               kind_of_followed(learner, replaces), learner->record.marked);
+    pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
+                                                    kind_of_followed(learner, replaces));
     if (verdict == PLEAT__VERDICT_LEAVE)
         learner->due |= PLEAT__DUE_LEAVE;
     if (verdict == PLEAT__VERDICT_KEEP_APART)

@@ -7,7 +7,6 @@
 #include <vmm/host/host.h>
 
 #define SETTLING UINT32_C(2) /* iterations that are not judged */
-#define APART    UINT32_C(6) /* bad iterations in a row behind which streams share no more */
 #define MS       UINT64_C(1000000)
 
 typedef struct fixture {
@@ -17,8 +16,7 @@ typedef struct fixture {
     pleat_stats stats;
     pleat__judge judge;
     uint64_t clock_ns;
-    bool unmarked; /* the program says nothing of iterations */
-    bool shares;   /* views are of memory that was taken over */
+    bool shares; /* views are of memory that was taken over */
 } fixture;
 
 static void begin(fixture *f)
@@ -46,7 +44,7 @@ static pleat__verdict iterate(fixture *f, pleat__followed followed, uint64_t pla
     f->stats.cached += elsewhere;
     f->heap.view_ns += driver_ns;
     f->heap.shared_ns += f->shares ? driver_ns : 0;
-    return pleat__judge_iteration(&f->judge, &f->heap, &f->stats, followed, !f->unmarked);
+    return pleat__judge_iteration(&f->judge, &f->heap, &f->stats, followed);
 }
 
 static pleat__verdict good(fixture *f, pleat__followed followed)
@@ -128,43 +126,36 @@ static void judge_drops_what_costs_and_backs_off_twice_as_long_each_time(void **
     end(&f);
 }
 
-/* From the third iteration on, and whatever grows: that is the heap's business. */
+/* An iteration of 100 ms that follows nothing, whose requests wait for views of what was taken over
+ * for so many quarters of a ms beyond the sixteenth that they may. */
+static pleat__verdict share(fixture *f, int64_t quarters)
+{
+    return iterate(f, PLEAT__FOLLOWED_NOTHING, 0, 1000,
+                   (uint64_t)((int64_t)(100 * MS / 16) + quarters * (int64_t)MS / 4));
+}
+
 static void judge_keeps_streams_apart_where_sharing_costs(void **state)
 {
     (void)state;
     fixture f;
     begin(&f);
     for (uint32_t i = 0; i < 20; i++) /* for views of a stream's own memory */
-        assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
-    pleat__judge_adopt(&f.judge);
+        assert_int_equal(share(&f, 100), PLEAT__VERDICT_KEEP);
     f.shares = true;
-    drop_once(&f); /* its points are its own */
-    for (uint32_t i = 0; i < SETTLING + APART - 1; i++)
-        assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
-    assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP_APART);
-    pleat__judge_adopt(&f.judge);
-    for (uint32_t i = 0; i < 20; i++) {
-        f.pool.count++;
-        assert_int_equal(iterate(&f, PLEAT__FOLLOWED_NOTHING, 0, 1000, MS / 2),
-                         PLEAT__VERDICT_KEEP);
-    }
-    end(&f);
-}
-
-/* In some stretches of an iteration all of its views are made, whatever streams share. */
-static void judge_asks_nothing_of_streams_where_nothing_is_marked(void **state)
-{
-    (void)state;
-    fixture f;
-    begin(&f);
-    f.unmarked = f.shares = true;
-    for (uint32_t i = 0; i < 20; i++)
-        assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
-    /* And what it said then is nothing that counts later. */
-    f.unmarked = false;
-    for (uint32_t i = 0; i < SETTLING + APART - 1; i++)
-        assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP);
-    assert_int_equal(bad(&f, PLEAT__FOLLOWED_NOTHING), PLEAT__VERDICT_KEEP_APART);
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_int_equal(share(&f, 0), PLEAT__VERDICT_KEEP);
+    /* What was not waited for is taken off, and no more than there was. */
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(share(&f, 80), PLEAT__VERDICT_KEEP);
+    for (uint32_t i = 0; i < 50; i++)
+        assert_int_equal(share(&f, -20), PLEAT__VERDICT_KEEP);
+    for (uint32_t i = 0; i < 12; i++)
+        assert_int_equal(share(&f, 80), PLEAT__VERDICT_KEEP);
+    /* What follows a schedule adds up too, and says nothing. */
+    assert_int_equal(iterate(&f, PLEAT__FOLLOWED_FILE, 1000, 0, 100 * MS / 16 + 10 * MS),
+                     PLEAT__VERDICT_KEEP);
+    assert_int_equal(share(&f, 0), PLEAT__VERDICT_KEEP);
+    assert_int_equal(share(&f, 1), PLEAT__VERDICT_KEEP_APART);
     end(&f);
 }
 
@@ -261,7 +252,6 @@ int main(void)
         cmocka_unit_test(judge_leaves_a_plan_file_whose_lanes_took_what_matched_nothing),
         cmocka_unit_test(judge_drops_what_costs_and_backs_off_twice_as_long_each_time),
         cmocka_unit_test(judge_keeps_streams_apart_where_sharing_costs),
-        cmocka_unit_test(judge_asks_nothing_of_streams_where_nothing_is_marked),
         cmocka_unit_test(judge_leaves_a_plan_file_that_costs),
         cmocka_unit_test(judge_forgets_what_was_bad_once),
         cmocka_unit_test(judge_has_learned_anew_what_takes_more_memory),

@@ -281,29 +281,25 @@ static void learner_rests_as_many_iterations_without_marks(void **state)
     finish(&j);
 }
 
-/* As many requests that nothing marks may be the part of an iteration in which views are made. */
-static void learner_keeps_streams_apart_by_marked_iterations_alone(void **state)
+/* Marked or not, and whether anything was followed before or not. */
+static void learner_keeps_streams_apart_without_marks_too(void **state)
 {
     (void)state;
-    job j;
-    job_shape shape = job_shape_make(8, 1);
-    job_start(&j, "pleat", NULL, 0);
-    run_unmarked(&j, &shape, 40);
-    evaluate(&j, 500);
-    assert_state(&j, PLEAT__STATE_heap);
-    for (uint64_t n = 0; n < 40; n++) {
-        job_shape other = job_shape_make(60 + n, 1);
-        learner_of(&j)->heap->shared_ns += 1000000;
-        run_unmarked(&j, &other, 1);
+    for (int marked = 0; marked <= 1; marked++) {
+        job j;
+        job_start(&j, "pleat", NULL, 0);
+        for (uint64_t n = 0; n < 40; n++) {
+            job_shape other = job_shape_make(60 + n, 1);
+            assert_false(learner_of(&j)->heap->keeps_apart);
+            learner_of(&j)->heap->shared_ns += n == 39 ? 300000000 : 0;
+            if (marked)
+                run(&j, &other, 1);
+            else
+                run_unmarked(&j, &other, 12);
+        }
+        assert_true(learner_of(&j)->heap->keeps_apart);
+        finish(&j);
     }
-    assert_false(learner_of(&j)->heap->keeps_apart);
-    for (uint64_t n = 0; n < 12; n++) {
-        job_shape other = job_shape_make(100 + n, 1);
-        learner_of(&j)->heap->shared_ns += 1000000;
-        run(&j, &other, 1);
-    }
-    assert_true(learner_of(&j)->heap->keeps_apart);
-    finish(&j);
 }
 
 /* What varies and has no room where it was learned is of another iteration as well. */
@@ -578,7 +574,7 @@ int main(void)
         cmocka_unit_test(learner_keeps_what_is_suspended_though_it_grew),
         cmocka_unit_test(learner_drops_what_costs_and_rests),
         cmocka_unit_test(learner_rests_as_many_iterations_without_marks),
-        cmocka_unit_test(learner_keeps_streams_apart_by_marked_iterations_alone),
+        cmocka_unit_test(learner_keeps_streams_apart_without_marks_too),
         cmocka_unit_test(learner_leaves_a_plan_file_of_another_job),
         cmocka_unit_test(learner_learns_nothing_beside_a_plan_file),
         cmocka_unit_test(learner_resumes_a_plan_file_where_its_requests_come_again),
