@@ -81,9 +81,15 @@ static chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     const pleat__free_runs *source = &heap->zones[from];
     chunk_run best = {0, 0};
-    for (pleat__run run = pleat__free_runs_best(source, occupancy->full);
-         run.count != 0 && best.last - best.first < wanted;
-         run = pleat__free_runs_after(source, run)) {
+    pleat__run run = pleat__free_runs_best(source, wanted << occupancy->shift);
+    for (; run.count != 0; run = pleat__free_runs_after(source, run)) {
+        chunk_run whole = whole_of(occupancy, run);
+        if (whole.last - whole.first >= wanted)
+            return whole;
+    }
+    run = pleat__free_runs_largest(source);
+    for (; run.count >> occupancy->shift > best.last - best.first;
+         run = pleat__free_runs_before(source, run)) {
         chunk_run whole = whole_of(occupancy, run);
         if (whole.last - whole.first > best.last - best.first)
             best = whole;

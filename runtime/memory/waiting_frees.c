@@ -61,13 +61,16 @@ static bool order(const pleat__waiting_frees *waiting, wishes wish)
 
 bool pleat__waiting_order(pleat__waiting_frees *waiting, uint16_t stream, uint32_t granules)
 {
-    return waiting != NULL && waiting->pending->waiting > 0 &&
+    return waiting != NULL && waiting->pending->waiting > 0 && stream != PLEAT__OVERFLOW &&
+           !pleat__heap_is_busiest(waiting->heap, stream) &&
            order(waiting, (wishes){.waiting = waiting, .stream = stream, .granules = granules});
 }
 
 bool pleat__waiting_order_place(pleat__waiting_frees *waiting, const pleat__place *place)
 {
-    if (waiting->pending->waiting == 0 || pleat__chunk_set_add(&waiting->wanted, place) != PLEAT_OK)
+    /* The only stream is the busiest, which is not made to wait. */
+    if (waiting->pending->waiting == 0 || waiting->heap->stream_count == 1 ||
+        pleat__chunk_set_add(&waiting->wanted, place) != PLEAT_OK)
         return false;
     bool any = order(waiting, (wishes){.waiting = waiting, .chunks = &waiting->wanted});
     pleat__chunk_set_remove(&waiting->wanted, place);
