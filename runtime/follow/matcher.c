@@ -353,7 +353,8 @@ uint32_t pleat__matcher_search(pleat__matcher *matcher, uint64_t bytes, uint16_t
     leave_beginning(matcher, bytes, stream);
     uint32_t item = look(matcher, bytes, stream);
     matcher->misses = item == PLEAT__NO_ITEM ? matcher->misses + 1 : 0;
-    if (matcher->misses >= MISSES)
-        (void)pleat__matcher_resync(matcher, matcher->recent, &item);
+    if (matcher->misses >= MISSES && pleat__matcher_resync(matcher, matcher->recent, &item) &&
+        matcher->items[item].stream != stream)
+        return PLEAT__NO_ITEM; /* sizes alone say where the job is */
     return item;
 }

@@ -452,8 +452,15 @@ pleat_result pleat__chunk_pool_grow(pleat__chunk_pool *pool, uint32_t chunks,
                                     pleat__occupancy_visit visit, void *context)
 {
     uint32_t woken;
-    PLEAT_TRY(pleat__rest_wake(pool, chunks, visit, context, &woken));
-    return woken < chunks ? pleat__chunk_pool_make(pool, chunks - woken, visit, context) : PLEAT_OK;
+    pleat_result result = pleat__rest_wake(pool, chunks, visit, context, &woken);
+    uint32_t wanted = chunks - (woken < chunks ? woken : chunks);
+    if (wanted == 0 || (result != PLEAT_OK && result != PLEAT_E_BUDGET))
+        return result;
+    /* The handles at rest may be larger than what is left of the budget. */
+    pleat_result made = pleat__chunk_pool_make(pool, wanted, visit, context);
+    return made == PLEAT_E_OUT_OF_MEMORY && result == PLEAT_E_BUDGET
+               ? pleat__fail(result, "no room for %u chunks", wanted)
+               : made;
 }
 
 /* ---- giving back, joining, views ---- */

@@ -180,6 +180,9 @@ void pleat__view_unpin(pleat__arena *arena, const pleat__place *place);
 void pleat__view_use(pleat__heap *heap, const pleat__place *place);
 void pleat__view_leave(pleat__heap *heap, const pleat__place *place);
 bool pleat__view_is_dead(const pleat__place *place);
+/* Whether a request of this stream may lie there: a view is used by its own stream alone, which is
+ * the one that is asked before its pages change (R17 in docs/invariants.md). */
+bool pleat__view_serves(const pleat__place *place, uint16_t stream);
 
 /* Drops idle views until at most so many alias pages are mapped, by so many maps of views, the
  * longest unused first; true when any went, or goes again that could not be unmapped before. The

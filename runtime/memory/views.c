@@ -206,6 +206,12 @@ bool pleat__view_is_dead(const pleat__place *place)
     return held != NULL && held->runs.view->dead;
 }
 
+bool pleat__view_serves(const pleat__place *place, uint16_t stream)
+{
+    const slice *held = slice_of(place);
+    return held == NULL || (!held->runs.view->dead && held->runs.view->stream == stream);
+}
+
 /* ---- reuse ---- */
 
 /* A stretch of free granules: from `offset` in the chunk `first` on. */
@@ -294,13 +300,26 @@ static void look_into(const pleat__heap *heap, pleat__view *view, uint32_t granu
     }
 }
 
+/* The first view in the list that has so many pages. */
+static uint32_t first_of(const pleat__heap *heap, uint32_t pages)
+{
+    uint32_t low = 0, high = heap->view_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (heap->views[middle]->pages < pages)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     uint32_t pages = granules / heap->pool->occupancy.full, row = whole_chunks(heap, granules);
     stretch best = {0};
-    for (uint32_t i = 0; i < heap->view_count && best.granules == 0; i++)
-        if (heap->views[i]->pages >= pages && heap->views[i]->stream == zone / 2 &&
-            has_row(heap, heap->views[i], row, zone))
+    for (uint32_t i = first_of(heap, pages); i < heap->view_count && best.granules == 0; i++)
+        if (heap->views[i]->stream == zone / 2 && has_row(heap, heap->views[i], row, zone))
             look_into(heap, heap->views[i], granules, zone, &best);
     if (best.granules == 0 ||
         !pleat__view_slice(heap, best.view, best.first, best.offset, granules, place))

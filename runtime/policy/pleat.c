@@ -41,7 +41,6 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
     self->arena = context->arena;
     self->stats = context->stats;
-    self->refused_item = PLEAT__NO_ITEM;
     pleat_result result = pleat__chunk_pool_init(&self->pool, context->arena, context->space,
                                                  context->gate, context->plan, context->again);
     if (result == PLEAT_OK)
@@ -91,6 +90,7 @@ static void begin_iteration(policy *self)
     uint64_t outside = pleat__pleat_outside(self);
     self->strayed = outside - self->outside;
     self->outside = outside;
+    self->refused.bytes = 0;
     pleat__place_map_forget(&self->places);
 }
 
@@ -207,9 +207,7 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
     heap_alloc *get = item == PLEAT__NO_ITEM ? pleat__heap_alloc_beside : pleat__heap_alloc;
     pleat_result result = from_heap(self, get, bytes, stream, place);
     if (result != PLEAT_OK) {
-        self->refused_bytes = bytes;
-        self->refused_epoch = epoch;
-        self->refused_item = item;
+        self->refused = (pleat__refused){bytes, epoch, item, stream};
         return result;
     }
     bool followed = self->learner.epoch == epoch; /* none was adopted while the lock was left */
@@ -292,14 +290,14 @@ static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t 
 
 /* After a refusal the caller retries the same request. Returns true if the earlier match is still
  * valid: the same schedule is followed at the same sizes. */
-static bool is_still_matched(policy *self, uint64_t bytes)
+static bool is_still_matched(policy *self, uint64_t bytes, uint16_t stream)
 {
     const pleat__expected *items = self->learner.current->items;
-    uint32_t item = self->refused_item;
-    if (self->refused_bytes != bytes)
+    uint32_t item = self->refused.item;
+    if (self->refused.bytes != bytes || self->refused.stream != stream)
         return false;
-    self->refused_bytes = 0;
-    return self->refused_epoch == self->learner.epoch &&
+    self->refused.bytes = 0;
+    return self->refused.epoch == self->learner.epoch &&
            (item == PLEAT__NO_ITEM || items[item].kind == PLEAT__ITEM_DYNAMIC ||
             items[item].bytes == bytes);
 }
@@ -361,14 +359,13 @@ static pleat__place beginning(const pleat__place *place, uint64_t bytes)
 
 /* The slots of an item and of those that the schedule expects next, as far as their sizes are
  * known. */
-static uint32_t list_ahead(const policy *self, uint32_t item, uint64_t bytes, pleat__place *ahead)
+static uint32_t list_ahead(const policy *self, uint32_t item, pleat__place *ahead)
 {
     const pleat__schedule *current = self->learner.current;
     uint64_t part = (uint64_t)self->pool.count * self->pool.occupancy.full / PLEAT__WAKE_SHARE;
     uint32_t count = 1, end = pleat__learner_has_sizes(&self->learner)
                                   ? self->learner.sizes.sized_until
                                   : current->matcher.count;
-    ahead[0] = beginning(&current->items[item].place, bytes);
     uint64_t granules = ahead[0].granules;
     for (uint32_t i = item + 1; i < end && count < PLEAT__WAKE_AHEAD; i++) {
         ahead[count] = beginning(&current->items[i].place, current->items[i].bytes);
@@ -382,15 +379,13 @@ static uint32_t list_ahead(const policy *self, uint32_t item, uint64_t bytes, pl
 
 /* Wakes what rests of places for a matched request. PLEAT_E_NOT_READY: it is refused, and matched
  * already when it comes again, or another schedule may be followed by now. */
-static pleat_result wake(policy *self, uint32_t item, uint64_t bytes, const pleat__place *places,
-                         uint32_t count)
+static pleat_result wake(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
+                         const pleat__place *places, uint32_t count)
 {
     uint64_t epoch = self->learner.epoch;
     pleat_result woken = pleat__rest_wake_places(&self->heap, places, count);
     if (woken == PLEAT_E_NOT_READY) {
-        self->refused_bytes = bytes;
-        self->refused_epoch = epoch;
-        self->refused_item = item;
+        self->refused = (pleat__refused){bytes, epoch, item, stream};
         return woken;
     }
     return self->learner.epoch == epoch ? woken : PLEAT_E_NOT_READY;
@@ -404,10 +399,11 @@ static pleat_result alloc_woken(policy *self, uint32_t item, uint64_t bytes, uin
     pleat__place ahead[PLEAT__WAKE_AHEAD];
     if (granules_of(bytes) > self->learner.current->items[item].place.granules)
         return PLEAT_E_NOT_FOUND;
-    uint32_t count = list_ahead(self, item, bytes, ahead);
+    ahead[0] = beginning(&self->learner.current->items[item].place, bytes);
     if (!pleat__rest_holds(&self->pool, &ahead[0]))
         return PLEAT_E_NOT_FOUND;
-    pleat_result woken = wake(self, item, bytes, ahead, count);
+    uint32_t count = list_ahead(self, item, ahead);
+    pleat_result woken = wake(self, item, bytes, stream, ahead, count);
     if (woken == PLEAT_E_NOT_READY)
         return woken;
     return woken == PLEAT_OK && alloc_in_slot(self, item, bytes, stream, place) ? PLEAT_OK
@@ -426,7 +422,7 @@ static pleat_result alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, u
     found = pleat__schedule_in_lane(current, &self->heap, item, granules, stream, place, &rests);
     if (rests) {
         pleat__place hole = *place;
-        pleat_result woken = wake(self, item, bytes, &hole, 1);
+        pleat_result woken = wake(self, item, bytes, stream, &hole, 1);
         pleat__arena_free(self->arena, hole.several);
         if (woken != PLEAT_OK)
             return woken == PLEAT_E_NOT_READY ? woken : PLEAT_E_NOT_FOUND;
@@ -445,8 +441,9 @@ static pleat_result alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, u
 static pleat_result alloc_planned(policy *self, uint64_t bytes, uint16_t stream,
                                   pleat__place *place)
 {
-    bool again = __builtin_expect(self->refused_bytes == bytes, 0) && is_still_matched(self, bytes);
-    uint32_t item = again ? self->refused_item : match(self, bytes, stream);
+    bool again =
+        __builtin_expect(self->refused.bytes == bytes, 0) && is_still_matched(self, bytes, stream);
+    uint32_t item = again ? self->refused.item : match(self, bytes, stream);
     if (__builtin_expect(item != PLEAT__NO_ITEM, 1) &&
         alloc_in_slot(self, item, bytes, stream, place))
         return PLEAT_OK;

@@ -10,6 +10,15 @@
 #include <runtime/memory/rest.h>
 #include <runtime/memory/waiting_frees.h>
 
+/* A request that was refused comes again when memory has been given back: it is not matched twice,
+ * unless something else was taken up meanwhile or a mark has passed. */
+typedef struct pleat__refused {
+    uint64_t bytes; /* 0: none */
+    uint64_t epoch;
+    uint32_t item;
+    uint16_t stream;
+} pleat__refused;
+
 typedef struct pleat__pleat {
     pleat__arena *arena;
     pleat_stats *stats;
@@ -28,11 +37,7 @@ typedef struct pleat__pleat {
                          last mark */
     uint64_t strayed; /* of the last whole iteration */
     uint32_t served;  /* how the request at hand is */
-    /* A request that was refused comes again when memory has been given back: it is not matched
-     * twice, unless something else was taken up meanwhile. */
-    uint64_t refused_bytes;
-    uint64_t refused_epoch;
-    uint32_t refused_item;
+    pleat__refused refused;
 } pleat__pleat;
 
 /* Items whose slots are woken with the one that is wanted: at most so many (docs/decisions.md,

@@ -179,6 +179,7 @@ pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint
     streams refused = {.count = 0};
     (void)record_events(pending, entry, &refused);
     entry->waiting = true;
+    entry->link = pending->last;
     *pending->last = entry;
     pending->last = &entry->next;
     pending->waiting++;
@@ -208,34 +209,52 @@ static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, streams
     return true;
 }
 
-/* The entry that `at` points to leaves the queue, and its free is due. */
-static void hand_over(pleat__pending *pending, pleat__pending_entry **at)
+/* The entry leaves the queue, and its free is due. */
+static void hand_over(pleat__pending *pending, pleat__pending_entry *entry)
 {
-    pleat__pending_entry *entry = *at;
     pleat_va address = entry->address;
     uint64_t bytes = entry->bytes;
-    *at = entry->next;
+    *entry->link = entry->next;
     if (entry->next == NULL)
-        pending->last = at;
+        pending->last = entry->link;
+    else
+        entry->next->link = entry->link;
+    if (pending->asked == entry)
+        pending->asked = entry->next;
     forget(pending, entry);
     pending->waiting--;
     pending->done(pending->context, address, bytes);
 }
 
+/* What is known of streams in one poll. */
+typedef struct heard {
+    streams refused, busy;
+} heard;
+
+/* From an entry on, up to `most` that are not due; the one behind them. */
+static pleat__pending_entry *poll_from(pleat__pending *pending, pleat__pending_entry *entry,
+                                       uint64_t most, heard *known)
+{
+    for (uint64_t passed = 0; entry != NULL && passed < most;) {
+        pleat__pending_entry *next = entry->next;
+        if (is_due(pending, entry, &known->refused, &known->busy))
+            hand_over(pending, entry);
+        else
+            passed++;
+        entry = next;
+    }
+    return entry;
+}
+
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most)
 {
-    uint64_t count = 0, passed = 0;
-    streams refused = {.count = 0}, busy = {.count = 0};
-    for (pleat__pending_entry **at = &pending->first; *at != NULL && passed < most;) {
-        if (!is_due(pending, *at, &refused, &busy)) {
-            at = &(*at)->next;
-            passed++;
-            continue;
-        }
-        count++;
-        hand_over(pending, at);
-    }
-    return count;
+    heard known = {.refused.count = 0};
+    uint64_t before = pending->waiting;
+    pleat__pending_entry *behind = poll_from(pending, pending->first, most, &known);
+    if (behind != NULL)
+        pending->asked =
+            poll_from(pending, pending->asked != NULL ? pending->asked : behind, most, &known);
+    return before - pending->waiting;
 }
 
 /* Later work of `owner` comes behind all that the entry waits for. A stream that captures a graph
@@ -261,13 +280,12 @@ uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wan
     uint64_t count = 0;
     pleat_stream owner;
     streams refused = {.count = 0};
-    for (pleat__pending_entry **at = &pending->first; *at != NULL;) {
-        if (!wanted(wishes, (*at)->address, &owner) || !is_ordered(pending, *at, owner, &refused)) {
-            at = &(*at)->next;
+    for (pleat__pending_entry *entry = pending->first, *next; entry != NULL; entry = next) {
+        next = entry->next;
+        if (!wanted(wishes, entry->address, &owner) || !is_ordered(pending, entry, owner, &refused))
             continue;
-        }
         count++;
-        hand_over(pending, at);
+        hand_over(pending, entry);
     }
     return count;
 }

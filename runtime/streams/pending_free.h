@@ -39,7 +39,8 @@ typedef struct pleat__pending_use {
 } pleat__pending_use;
 
 typedef struct pleat__pending_entry {
-    struct pleat__pending_entry *next; /* WAITING: the queue; unused: the spares */
+    struct pleat__pending_entry *next;  /* WAITING: the queue; unused: the spares */
+    struct pleat__pending_entry **link; /* WAITING: what points to it */
     pleat_va address;
     uint64_t bytes; /* as asked for */
     pleat__pending_use *uses;
@@ -55,6 +56,7 @@ typedef struct pleat__pending {
     void *context;                       /* of `done` */
     pleat__address_map entries;          /* address -> entry */
     pleat__pending_entry *first, **last; /* WAITING, oldest first */
+    pleat__pending_entry *asked; /* of them, where the next poll goes on; NULL: at the first */
     pleat__pending_entry *spare_entries;
     pleat__pending_use *spare_uses;
     uint64_t waiting;
@@ -75,7 +77,9 @@ PLEAT_NODISCARD pleat_result pleat__pending_record(pleat__pending *pending, plea
  * PLEAT_E_STATE as above. */
 PLEAT_NODISCARD pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address,
                                                  uint64_t *bytes);
-/* Hands over the frees that are due; looks at most at `most` that are not. Returns how many. */
+/* Hands over the frees that are due: looks at the oldest, up to `most` that are not, and at as many
+ * from where the last poll ended, so that those of a slow stream are in no other's way. Returns how
+ * many. */
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most);
 /* Whether a free that waits is wanted now; *owner is then the stream of its block. */
 typedef bool (*pleat__pending_wanted)(void *context, pleat_va address, pleat_stream *owner);

@@ -5,6 +5,7 @@
 #include "fixture.h"
 
 #include <runtime/face/runtime_internal.h>
+#include <runtime/memory/views.h>
 #include <runtime/policy/pleat_internal.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -487,6 +488,112 @@ static void nothing_is_unmapped_without_an_event(void **state)
     }
 }
 
+#define FILLERS 80
+
+/* Sizes of which each comes once an iteration. */
+static void pass_fillers(fixture *f, int begin, int end, pleat_stream stream)
+{
+    for (int i = begin; i < end; i++)
+        assert_ok(pleat_free(f->runtime, take(f, MIB + 512 * (uint64_t)i, stream)));
+}
+
+/* The stream 1 learns an iteration that ends with so many chunks in a view, and runs it again up to
+ * there; the stream 2 has some memory. */
+static void learn_a_view(fixture *f, uint64_t bytes)
+{
+    pleat_va pieces[40];
+    begin(f, "pleat", 1024 * MIB, 136 * MIB);
+    for (int p = 0; p < 40; p++)
+        pieces[p] = take(f, 2 * MIB, 1);
+    (void)take(f, 46 * MIB, 1);
+    for (int p = 0; p < 40; p += 2)
+        assert_ok(pleat_free(f->runtime, pieces[p]));
+    assert_ok(pleat_free(f->runtime, take(f, 8 * MIB, 2)));
+    for (int i = 0; i < 6; i++) {
+        pass_fillers(f, 0, FILLERS, 1);
+        assert_ok(pleat_free(f->runtime, take(f, bytes, 1)));
+        assert_ok(pleat_mark(f->runtime));
+    }
+    assert_int_equal(policy_of(f)->learner.states.now, PLEAT__STATE_following);
+    assert_int_equal(policy_of(f)->heap.view_count > 0, true);
+    pass_fillers(f, 0, FILLERS - 3, 1);
+}
+
+/* Whether what lies there lies in a view of a stream's. */
+static bool lies_in_view_of(fixture *f, pleat_va address, uint16_t stream)
+{
+    const pleat__place *place = pleat__place_map_find(&policy_of(f)->places, address);
+    return place->several != NULL && place->several->view != NULL &&
+           place->several->view->stream == stream;
+}
+
+/* A view's pages change once its own stream is past them, so no other's request lies there: R17.
+ * Sizes alone once said which expected request one is. */
+static void streams_lie_in_no_view_of_another(void **state)
+{
+    (void)state;
+    fixture f;
+    learn_a_view(&f, 16 * MIB);
+    const pleat__schedule *schedule = policy_of(&f)->learner.schedule;
+    pleat__place slot = schedule->items[schedule->count - 1].place;
+    assert_false(pleat__heap_take(&policy_of(&f)->heap, &slot, 1));
+    assert_true(pleat__heap_take(&policy_of(&f)->heap, &slot, 0));
+    pleat__heap_give(&policy_of(&f)->heap, &slot);
+    pass_fillers(&f, FILLERS - 3, FILLERS, 2);
+    pleat_va address = take(&f, 16 * MIB, 2);
+    assert_int_equal(pleat__place_map_find(&policy_of(&f)->places, address)->stream, 1);
+    assert_false(lies_in_view_of(&f, address, 0));
+    end(&f);
+}
+
+/* A refused request's match is for when it comes again, not for another stream's of its size. */
+static void streams_do_not_answer_to_anothers_refusal(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va refused;
+    learn_a_view(&f, 40 * MIB);
+    pass_fillers(&f, FILLERS - 3, FILLERS, 1);
+    pleat_va other = take(&f, 16 * MIB, 1);
+    assert_result(pleat_alloc(f.runtime, 40 * MIB, 1, &refused), PLEAT_E_BUDGET);
+    assert_ok(pleat_free(f.runtime, other));
+    uint32_t item = policy_of(&f)->refused.item;
+    assert_int_not_equal(item, PLEAT__NO_ITEM);
+    pleat_va address = take(&f, 40 * MIB, 2);
+    assert_false(lies_in_view_of(&f, address, 0));
+    assert_int_equal(policy_of(&f)->refused.bytes, 40 * MIB); /* it may still come */
+    assert_ok(pleat_free(f.runtime, address));
+    assert_ok(pleat_mark(f.runtime));
+    assert_int_equal(policy_of(&f)->refused.bytes, 0);
+    end(&f);
+}
+
+/* Frees that wait for a slow stream were once asked again and again, and none behind them. */
+static void streams_that_are_slow_are_in_no_others_way(void **state)
+{
+    (void)state;
+    for (int slow = 1; slow <= 40; slow += 13) {
+        fixture f;
+        pleat_va addresses[40];
+        begin(&f, "pleat", 1024 * MIB, 0);
+        assert_ok(pleat__host_stream_hold(&f.vmm, 7));
+        for (int i = 0; i < slow; i++) {
+            addresses[i] = take(&f, 2 * MIB, 0);
+            assert_ok(pleat_record_stream(f.runtime, addresses[i], 7));
+        }
+        for (int i = 0; i < slow; i++)
+            assert_ok(pleat_free(f.runtime, addresses[i]));
+        for (int i = 0; i < 300; i++) {
+            pleat_va address = take(&f, 8 * MIB, 0);
+            assert_ok(pleat_record_stream(f.runtime, address, 5)); /* which is past at once */
+            assert_ok(pleat_free(f.runtime, address));
+        }
+        assert_true(pleat_stats_of(f.runtime).physical_bytes <= (2 * (uint64_t)slow + 80) * MIB);
+        assert_ok(pleat__host_stream_release(&f.vmm, 7));
+        end(&f);
+    }
+}
+
 static void *release_later(void *context)
 {
     const pleat_vmm *vmm = context;
@@ -743,6 +850,9 @@ int main(void)
         cmocka_unit_test(streams_that_refuse_are_asked_once_whatever_waits),
         cmocka_unit_test(streams_know_their_blocks),
         cmocka_unit_test(streams_may_be_many),
+        cmocka_unit_test(streams_lie_in_no_view_of_another),
+        cmocka_unit_test(streams_do_not_answer_to_anothers_refusal),
+        cmocka_unit_test(streams_that_are_slow_are_in_no_others_way),
         cmocka_unit_test(nothing_is_unmapped_without_an_event),
         cmocka_unit_test(streams_are_waited_for_before_a_refusal),
         cmocka_unit_test(streams_are_waited_for_at_the_end_whatever_is_refused),

@@ -46,6 +46,23 @@ static void trim_gives_back_all_that_nothing_lies_on(void **state)
     finish(&j);
 }
 
+/* What rests in one large handle is not all the memory that there is room for. */
+static void trim_leaves_room_for_less_than_a_handle(void **state)
+{
+    (void)state;
+    job j;
+    uint64_t given;
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor large = job_alloc(&j, 4096 * JOB_PAGE, 0);
+    job_free(&j, &large);
+    assert_ok(pleat_trim(j.runtime, 0, &given));
+    assert_ok(pleat_set_budget(j.runtime, 6 * JOB_PAGE));
+    job_tensor small = job_alloc(&j, JOB_PAGE, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).physical_bytes, JOB_PAGE);
+    job_free(&j, &small);
+    finish(&j);
+}
+
 static void trim_keeps_what_it_is_told_to(void **state)
 {
     (void)state;
@@ -297,6 +314,7 @@ int main(void)
         cmocka_unit_test(trim_brings_back_larger_handles),
         cmocka_unit_test(trim_gives_up_views_that_a_schedule_has_no_place_in),
         cmocka_unit_test(trim_gives_back_all_that_nothing_lies_on),
+        cmocka_unit_test(trim_leaves_room_for_less_than_a_handle),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
         cmocka_unit_test(trim_of_a_learned_job_costs_it_no_place),
         cmocka_unit_test(trim_of_a_planned_job_lays_its_folds_to_rest_too),

@@ -265,6 +265,18 @@ static void match_resyncs_in_the_middle(void **state)
     assert_true(f->matcher.resyncs >= 1);
 }
 
+/* A row of sizes on another stream may say where the job is: none of them is expected. */
+static void match_resync_of_another_stream_is_no_match(void **state)
+{
+    fixture *f = *state;
+    make(f, 0);
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(next(f, i), i);
+    for (uint32_t i = 300; i < 310; i++)
+        assert_int_equal(pleat__matcher_next(&f->matcher, f->items[i].bytes, 1), PLEAT__NO_ITEM);
+    assert_true(f->matcher.resyncs >= 1);
+}
+
 /* Each disturbed iteration loses the disturbed request and little else. */
 /* Layers are alike: an iteration that begins where the end of the one before was skipped is not
  * taken for the layer before that. */
@@ -472,6 +484,7 @@ int main(void)
         TEST(match_that_knows_its_place_is_not_moved_by_a_row),
         TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
         TEST(match_resyncs_in_the_middle),
+        TEST(match_resync_of_another_stream_is_no_match),
         TEST(match_resyncs_to_the_beginning_behind_the_end),
         TEST(match_seeded_disturbances_keep_98_percent),
     };
