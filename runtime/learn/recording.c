@@ -45,7 +45,6 @@ void pleat__recording_restart(pleat__recording *recording)
     forget_before(recording, recording->end);
     recording->mark_at = PLEAT__NO_MARK;
     recording->unfound = recording->unasked = 0;
-    recording->full = false;
 }
 
 static void unpin_before(pleat__recording *recording, uint64_t position)
@@ -140,20 +139,29 @@ static pleat__repeat look_for_repeat(pleat__recording *recording)
     return found;
 }
 
+/* There is no host memory: all that was held goes, and nothing is recorded until the next mark, or,
+ * without marks, for as long as where nothing repeats. */
+static void give_up(pleat__recording *recording)
+{
+    pleat__recording_restart(recording);
+    pleat__recording_sweep(recording, PLEAT__SEGMENTS);
+    recording->unasked = recording->marked ? 1 : REST * UNFOUND;
+    if (recording->marked)
+        recording->mark_at = recording->end; /* the iteration behind that mark begins here */
+}
+
 pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, uint16_t stream,
                                    const pleat__place *place)
 {
     pleat__repeat none = {0};
-    if (recording->full || (recording->period.off && !recording->marked))
+    if (recording->period.off && !recording->marked)
         return none;
     if (recording->unasked != 0) {
         recording->unasked -= !recording->marked;
         return none;
     }
     if (make_room(recording) != PLEAT_OK) {
-        pleat__recording_restart(recording);
-        pleat__recording_sweep(recording, PLEAT__SEGMENTS);
-        recording->full = true;
+        give_up(recording);
         return none;
     }
     pleat__view_pin(place);
@@ -197,14 +205,13 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
         recording->unasked--;
         return stretch;
     }
-    if (recording->marked && !recording->full && whole && count <= AGAIN)
+    if (recording->marked && whole && count <= AGAIN)
         return stretch;
     if (!recording->marked) {
         pleat__recording_restart(recording);
         pleat__recording_sweep(recording, PLEAT__SEGMENTS);
     }
     recording->marked = true;
-    recording->full = false;
     recording->mark_at = recording->end;
     if (!whole || count < LEAST || count > MOST / 2) {
         recording->period.lag.open = false;

@@ -40,9 +40,8 @@ typedef struct pleat__recording {
     uint32_t unfound;         /* requests without marks since a repeat was found */
     uint32_t patience;        /* of them, so many until it is looked for more seldom */
     uint32_t unasked;         /* requests, or iterations with marks, that are not recorded: many
-                                 before did not repeat themselves */
+                                 before did not repeat themselves, or host memory was refused */
     bool marked;              /* the job marks its iterations */
-    bool full;        /* no host memory: nothing is recorded until the next mark or restart */
     uint64_t mark_at; /* position of the last mark; PLEAT__NO_MARK: none since recording began */
     uint32_t unlike;  /* points of marked iterations that were not like the one before */
     pleat__period period;

@@ -350,7 +350,7 @@ static void recording_without_host_memory_begins_again_at_a_mark(void **state)
         add(&f, size_of(i % REQUESTS), 0);
     assert_true(pleat__arena_failed() > 0);
     pleat__arena_fail(0, false);
-    assert_true(f.recording.full);
+    assert_int_equal(f.recording.end - f.recording.begin, 0);
     assert_int_equal(pleat__recording_mark(&f.recording).count, 0);
     assert_int_equal(run(&f, 0, 0).count, 0);
     assert_int_equal(run(&f, 0, 0).count, REQUESTS);
@@ -408,6 +408,30 @@ static void recording_without_a_repeat_stops_for_a_while(void **state)
     end(&f);
 }
 
+/* A job without marks has none at which recording could begin again: it does after a rest. */
+static void recording_without_host_memory_begins_again_without_marks(void **state)
+{
+    (void)state;
+    enum { LENGTH = 5000, REST = 3 << 16 };
+    fixture f = {.arena = NULL};
+    assert_ok(pleat__arena_create(&f.arena));
+    assert_ok(pleat__recording_init(&f.recording, f.arena, true));
+    uint32_t i = 0;
+    pleat__arena_fail(1, false);
+    assert_int_equal(add_repeated(&f.recording, i++, LENGTH).count, 0);
+    assert_int_equal(pleat__arena_failed(), 1);
+    pleat__arena_fail(0, false);
+    while (i < 1 + REST) {
+        assert_int_equal(add_repeated(&f.recording, i++, LENGTH).count, 0);
+        assert_int_equal(f.recording.end - f.recording.begin, 0);
+    }
+    pleat__repeat found = {0};
+    while (i < 1 + REST + 4 * LENGTH && found.count == 0)
+        found = add_repeated(&f.recording, i++, LENGTH);
+    assert_int_equal(found.count, LENGTH);
+    end(&f);
+}
+
 /* An iteration of which there is no whole one in what is looked at first is looked for on, for the
  * second goes as the first went. */
 static void recording_looks_on_while_a_repeat_goes_well(void **state)
@@ -445,6 +469,7 @@ int main(void)
         cmocka_unit_test(recording_marks_right_behind_each_other_are_one),
         cmocka_unit_test(recording_few_requests_are_no_iteration),
         cmocka_unit_test(recording_without_host_memory_begins_again_at_a_mark),
+        cmocka_unit_test(recording_without_host_memory_begins_again_without_marks),
         cmocka_unit_test(recording_without_a_repeat_stops_for_a_while),
         cmocka_unit_test(recording_looks_on_while_a_repeat_goes_well),
     };
