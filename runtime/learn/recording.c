@@ -43,6 +43,7 @@ static void forget_before(pleat__recording *recording, uint64_t position)
 void pleat__recording_restart(pleat__recording *recording)
 {
     forget_before(recording, recording->end);
+    recording->period.lag = (pleat__lag){0}; /* what comes next is compared with nothing */
     recording->mark_at = PLEAT__NO_MARK;
     recording->unfound = recording->unasked = 0;
 }

@@ -324,6 +324,24 @@ static void recording_marks_right_behind_each_other_are_one(void **state)
     }
 }
 
+/* What begins again at a schedule or a back-off, in which nothing is recorded, has nothing to be
+ * compared with: it is not unlike what came before. */
+static void recording_that_begins_again_is_unlike_nothing(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    assert_int_equal(run(&f, 0, 0).count, 0);
+    assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+    pleat__recording_restart(&f.recording);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(pleat__recording_mark(&f.recording).count, 0);
+    assert_int_equal(run(&f, 0, 0).count, 0);
+    assert_int_equal(f.recording.unlike, 0);
+    assert_int_equal(run(&f, 0, 0).count, REQUESTS);
+    end(&f);
+}
+
 /* Too few requests are no iteration. */
 static void recording_few_requests_are_no_iteration(void **state)
 {
@@ -467,6 +485,7 @@ int main(void)
         cmocka_unit_test(recording_unlike_iterations_are_looked_at_seldom),
         cmocka_unit_test(recording_other_streams_are_not_alike),
         cmocka_unit_test(recording_marks_right_behind_each_other_are_one),
+        cmocka_unit_test(recording_that_begins_again_is_unlike_nothing),
         cmocka_unit_test(recording_few_requests_are_no_iteration),
         cmocka_unit_test(recording_without_host_memory_begins_again_at_a_mark),
         cmocka_unit_test(recording_without_host_memory_begins_again_without_marks),
