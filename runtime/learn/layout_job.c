@@ -279,6 +279,13 @@ static bool has_failed(const pleat__layouts *layouts, const pleat__x *x)
     return layouts->failed.u.num != 0 && pleat__x_holds(x, &layouts->failed);
 }
 
+/* Whether the lanes of one layout more have numbers: all layouts of a plan have as many, and a
+ * number is used once, since what lies in a retired layout is given back by it. */
+static bool has_lane_numbers(const pleat__layouts *layouts)
+{
+    return layouts->lanes + layouts->file.schedule->lane_count <= PLEAT__MOST_LANES;
+}
+
 static const pleat__layout_made *largest_of(const pleat__layouts *layouts)
 {
     return layouts->now.schedule != NULL ? &layouts->now : &layouts->file;
@@ -293,7 +300,7 @@ void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x)
 {
     if (layouts->plan == NULL || layouts->plan->recipe == NULL ||
         layouts->state != PLEAT__LAYOUT_NONE || layouts->retired_count == PLEAT__RETIRED ||
-        pleat__layouts_hold(layouts, x))
+        pleat__layouts_hold(layouts, x) || !has_lane_numbers(layouts))
         return;
     pleat__x wanted = pleat__x_larger(&largest_of(layouts)->x, x);
     if (has_failed(layouts, &wanted))

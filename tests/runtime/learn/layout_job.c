@@ -286,6 +286,22 @@ static void layout_that_has_no_room_is_asked_for_once(void **state)
     end(&p);
 }
 
+/* A place's lane is a number of 17 bits, of which the last says that nothing was taken. */
+static void layout_whose_lanes_have_no_numbers_is_not_made(void **state)
+{
+    (void)state;
+    planned p;
+    begin(&p, SEED, 4);
+    run(&p, 4, 2);
+    pleat__layouts *layouts = layouts_of(&p.j);
+    uint32_t last = PLEAT__MOST_LANES - layouts->file.schedule->lane_count;
+    layouts->lanes = last + 1;
+    assert_false(is_asked_for(&p.j, 9));
+    layouts->lanes = last;
+    assert_true(is_asked_for(&p.j, 9));
+    end(&p);
+}
+
 /* What is larger than what is laid out costs time and says nothing of the plan, which stays. */
 static void layout_is_not_judged_by_what_is_larger(void **state)
 {
@@ -523,6 +539,7 @@ int main(void)
         cmocka_unit_test(layout_is_not_made_for_what_few_requests_say),
         cmocka_unit_test(layout_serves_two_parameters),
         cmocka_unit_test(layout_that_has_no_room_is_asked_for_once),
+        cmocka_unit_test(layout_whose_lanes_have_no_numbers_is_not_made),
         cmocka_unit_test(layout_is_not_judged_by_what_is_larger),
         cmocka_unit_test(layout_that_is_not_followed_any_more_is_unmapped),
         cmocka_unit_test(layout_in_which_something_lies_stays_mapped),
