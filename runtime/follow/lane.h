@@ -36,10 +36,11 @@ static inline bool pleat__lane_is_open(const pleat__lane_space *lane, uint32_t i
     return lane->first < lane->end ? begun && !over : begun || !over;
 }
 
-/* Whether nothing was placed in it yet. */
+/* Whether nothing was placed in it yet: the sets of what is free in it have no memory. That by size
+ * gets its memory last. */
 static inline bool pleat__lane_is_new(const pleat__lane_space *lane)
 {
-    return lane->free.by_place.capacity == 0;
+    return lane->free.by_size.capacity == 0;
 }
 
 static inline uint64_t pleat__lane_free(const pleat__lane_space *lane)

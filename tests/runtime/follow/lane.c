@@ -184,6 +184,31 @@ static void lane_says_what_it_tries_first(void **state)
     end(&f);
 }
 
+/* Of the two sets of what is free one may have memory and the other none. */
+static void lane_serves_when_host_memory_is_there_again(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x3e11);
+    uint64_t failed = 1;
+    for (uint64_t nth = 1; failed != 0; nth++) {
+        fixture f;
+        pleat__place place;
+        begin(&f);
+        make_lane(&f, &random);
+        pleat__arena_fail(nth, false);
+        bool placed = pleat__lane_alloc(&f.lane, &f.heap, f.lane.granules, 0, &place);
+        failed = pleat__arena_failed();
+        pleat__arena_fail(0, false);
+        assert_int_equal(placed, failed == 0);
+        if (!placed) {
+            assert_int_equal(pleat__lane_free(&f.lane), f.lane.granules);
+            assert_true(pleat__lane_alloc(&f.lane, &f.heap, f.lane.granules, 0, &place));
+        }
+        pleat__lane_give(&f.lane, &f.heap, &place);
+        end(&f);
+    }
+}
+
 static bool is_listed(const pleat__schedule *schedule, uint32_t part, uint32_t lane)
 {
     for (uint32_t i = schedule->open_from[part]; i < schedule->open_from[part + 1]; i++) {
@@ -232,6 +257,7 @@ int main(void)
         cmocka_unit_test(lane_places_are_its_granules),
         cmocka_unit_test(lane_says_what_it_tries_first),
         cmocka_unit_test(lane_passes_over_what_strayed_into_it),
+        cmocka_unit_test(lane_serves_when_host_memory_is_there_again),
         cmocka_unit_test(lane_is_listed_where_it_is_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
