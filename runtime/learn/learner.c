@@ -85,13 +85,13 @@ static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause
         pleat__schedule_free(old);
 }
 
-/* A stretch that is alike is followed from now on. */
-static void adopt(pleat__learner *learner, const pleat__repeat *stretch)
+/* A stretch that is alike is followed from now on. false: there is no host memory for it. */
+static bool adopt(pleat__learner *learner, const pleat__repeat *stretch)
 {
     pleat__schedule *next;
     if (pleat__recording_take(&learner->record, stretch, &next) != PLEAT_OK) {
         pleat__recording_restart(&learner->record);
-        return;
+        return false;
     }
     if (learner->schedule != NULL)
         drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_replaced);
@@ -103,6 +103,7 @@ static void adopt(pleat__learner *learner, const pleat__repeat *stretch)
     pleat__judge_adopt(&learner->judge);
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_alike);
     set_pace(learner);
+    return true;
 }
 
 /* The plan file is another job's. */
@@ -170,7 +171,7 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
     if (learner->on && (!file || learner->recording) && learner->judge.backoff == 0) {
         pleat__repeat found = pleat__recording_add(&learner->record, bytes, stream, place);
         if (found.count != 0 && !file) {
-            adopt(learner, &found);
+            (void)adopt(learner, &found);
             return;
         }
     }
@@ -285,10 +286,8 @@ void pleat__learner_mark(pleat__learner *learner)
     }
     follow_sizes(learner);
     sweep(learner);
-    if (replaces && learner->judge.backoff == 0) {
-        adopt(learner, &found);
+    if (replaces && learner->judge.backoff == 0 && adopt(learner, &found))
         return;
-    }
     if (learner->current == NULL && learner->schedule != NULL)
         resume(learner);
     record_on(learner);

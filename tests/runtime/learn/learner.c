@@ -120,6 +120,29 @@ static void learner_replaces_what_two_alike_iterations_left(void **state)
     finish(&j);
 }
 
+/* Where there is no host memory for what is alike, the mark resumes what there is. */
+static void learner_resumes_where_it_cannot_replace(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(4, 1), other = job_shape_make(34, 2);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &shape, 5);
+    const pleat__schedule *schedule = learner_of(&j)->schedule;
+    run(&j, &other, 3);
+    pleat__arena_fail(1, false);
+    assert_ok(pleat_mark(j.runtime));
+    assert_int_equal(pleat__arena_failed(), 1);
+    pleat__arena_fail(0, false);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_replaced), 0);
+    assert_state(&j, PLEAT__STATE_following);
+    assert_ptr_equal(learner_of(&j)->current, schedule);
+    job_iterate(&j, &shape, JOB_PLAIN, 0);
+    run(&j, &shape, 2);
+    assert_planned(&j, &shape, 2);
+    finish(&j);
+}
+
 static void evaluate(job *j, uint64_t requests)
 {
     for (uint64_t i = 0; i < requests; i++) {
@@ -566,6 +589,7 @@ int main(void)
         cmocka_unit_test(learner_learns_nothing_when_it_is_off),
         cmocka_unit_test(learner_suspends_and_resumes_at_the_next_mark),
         cmocka_unit_test(learner_replaces_what_two_alike_iterations_left),
+        cmocka_unit_test(learner_resumes_where_it_cannot_replace),
         cmocka_unit_test(learner_goes_on_behind_an_evaluation),
         cmocka_unit_test(learner_looks_anew_without_marks_where_something_else_comes),
         cmocka_unit_test(learner_believes_the_first_mark),
