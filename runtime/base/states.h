@@ -4,10 +4,10 @@
  *                    alike (adopt)                         diverged (suspend)
  *      +--> heap ---------------------> following -----------------------------> suspended
  *      |     ^  ^   marked, misfit,      |  |  ^                                  |     |
- *      |     |  |   replaced, diverged,  |  |  +----------------------------------+     |
+ *      |     |  |        diverged,       |  |  +----------------------------------+     |
  *      |     |  +------- grew (drop) -----+  |            resumed (resume)               |
  *      |     |                              |                                           |
- *      |     +------- replaced, misfit, marked (drop) ----------------------------------+
+ *      |     +----------- replaced, misfit (drop) --------------------------------------+
  *      |                                    |                                           |
  *      |  over (judge)                      | costs (judge)               costs (judge) |
  *      +-------------- backoff <------------+-------------------------------------------+

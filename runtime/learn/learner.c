@@ -286,7 +286,7 @@ void pleat__learner_mark(pleat__learner *learner)
     }
     follow_sizes(learner);
     sweep(learner);
-    if (replaces && learner->judge.backoff == 0 && adopt(learner, &found))
+    if (replaces && adopt(learner, &found))
         return;
     if (learner->current == NULL && learner->schedule != NULL)
         resume(learner);
