@@ -244,7 +244,6 @@ static void follow_sizes(pleat__learner *learner)
     if (pleat__size_parameter_is_proven(&learner->sizes))
         pleat__layouts_ask(&learner->layouts, &learner->sizes.x);
     take_layout(learner);
-    (void)pleat__layouts_sweep(&learner->layouts);
 }
 
 /* Memory of what is followed and held no more. */
