@@ -115,19 +115,18 @@ typedef struct pleat__heap {
     uint64_t view_maps;      /* of all views */
     uint64_t view_maps_most; /* with idle ones */
     uint64_t view_pages_most;
-    bool keeps_apart;      /* before new memory is made no stream takes over another's (the judge:
-                              learn/judge.h) */
-    uint8_t wakes_holes;   /* marks until then: what rests is about to be wanted by a plan's first
-                              iteration, and a hole there is as good as any (D272) ... */
-    uint32_t planned;      /* ... but for what the plan does not know: that lies behind so many
-                              chunks, the plan's; 0: anywhere (D450) */
-    bool followed;         /* there is a schedule, also a suspended one: views in which it may find
-                              its places stay */
-    bool unchecked;        /* setting check:off */
-    uint64_t view_ns;      /* time that requests have waited for views to be mapped ... */
-    uint64_t shared_ns;    /* ... of that those for which streams shared (pleat__supplied) */
-    uint32_t views_coming; /* views being mapped; `views` has room for them already */
-    uint32_t *gathered;    /* chunks of a view that is being made */
+    bool keeps_apart;    /* before new memory is made no stream takes over another's (the judge:
+                            learn/judge.h) */
+    uint8_t wakes_holes; /* marks until then: what rests is about to be wanted by a plan's first
+                            iteration, and a hole there is as good as any (D272) ... */
+    uint32_t planned;    /* ... but for what the plan does not know: that lies behind so many
+                            chunks, the plan's; 0: anywhere (D450) */
+    bool followed;       /* there is a schedule, also a suspended one: views in which it may find
+                            its places stay */
+    bool unchecked;      /* setting check:off */
+    uint64_t view_ns;    /* time that requests have waited for views to be mapped ... */
+    uint64_t shared_ns;  /* ... of that those for which streams shared (pleat__supplied) */
+    uint32_t *gathered;  /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
     pleat__deferred_unmap *refused;        /* pages of views that could not be unmapped yet */

@@ -9,7 +9,8 @@
 #include <internal/check.h>
 #include <string.h>
 
-/* For whom the pool grows: the lock and the turn may be left meanwhile, and others grow too. */
+/* For whom the pool grows. The lock is left meanwhile, the turn is not: others allocate and free,
+ * and nobody else grows. */
 typedef struct growing {
     pleat__heap *heap;
     uint8_t zone;

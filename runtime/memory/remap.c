@@ -303,11 +303,9 @@ static pleat_result take(search *s, exchange *x, pleat__view *made, pleat__place
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
     /* The lock is left meanwhile; what the old record leaves is room for this one in the list. */
     pleat__view_hand_over(heap, s->best.view, made);
-    heap->views_coming++;
     pleat__page_run pages = {made->page, made->pages};
     pleat_result result =
         pleat__chunk_pool_remap(heap->pool, pages, made->chunks, x->parts, x->part_count);
-    heap->views_coming--;
     if (result == PLEAT_OK) {
         pleat__views_add(heap, made);
         return PLEAT_OK;

@@ -196,12 +196,10 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     if (result != PLEAT_OK)
         goto no_slice;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
-    /* The lock and the turn may be left meanwhile: others make views too. */
-    heap->views_coming++;
+    /* The lock is left meanwhile, the turn is not: nobody else makes a view. */
     result = view_map(heap, view, shares);
     if (result == PLEAT_E_LIMIT && make_room(heap))
         result = view_map(heap, view, shares);
-    heap->views_coming--;
     if (result != PLEAT_OK)
         goto no_map;
     pleat__views_add(heap, view);

@@ -71,8 +71,8 @@ void pleat__view_free(pleat__heap *heap, pleat__view *view)
 
 pleat_result pleat__views_reserve(pleat__heap *heap)
 {
-    return pleat__arena_grow(heap->arena, &heap->views, &heap->view_capacity,
-                             heap->view_count + heap->views_coming, sizeof *heap->views);
+    return pleat__arena_grow(heap->arena, &heap->views, &heap->view_capacity, heap->view_count,
+                             sizeof *heap->views);
 }
 
 /* In the order of their sizes. */
