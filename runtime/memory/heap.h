@@ -188,10 +188,9 @@ bool pleat__view_serves(const pleat__place *place, uint16_t stream);
  * mapper unmaps them, those that the GPU may still use later. pre: the turn. */
 bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps);
 /* Gives wholly free handles without aliases back to the space, `chunks` or, with the last handle, a
- * few more, of those at home from `page` on, the highest first, when the GPU is done with them; how
- * many, and the lowest page in *page. What a stream has left over that captures unannounced stays.
- * pre: the turn; the lock is left meanwhile. */
-uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page);
+ * few more, the highest first, when the GPU is done with them; how many. What a stream has left
+ * over that captures unannounced stays. pre: the turn; the lock is left meanwhile. */
+uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks);
 /* The largest free run of a stream, and all free bytes; whole handles count as one run, because
  * they can be stitched. */
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total);

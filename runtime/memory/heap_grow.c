@@ -275,35 +275,30 @@ bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t spare
 }
 
 /* Chunks of idle handles that no view or fold maps beside their homes, the highest first, into
- * `numbers`; how many, and their lowest page in *page. */
-static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spared, uint64_t *page,
+ * `numbers`; how many. */
+static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spared,
                           uint32_t *numbers)
 {
     const pleat__chunk_pool *pool = heap->pool;
-    uint64_t from = *page, lowest = UINT64_MAX;
     uint32_t count = 0;
     for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        bool idle = pool->home[first] >= from && pleat__heap_is_idle(heap, first, spared) &&
+        bool idle = pleat__heap_is_idle(heap, first, spared) &&
                     pleat__space_maps(pool->space, pool->chunks[first]) <= 1;
         for (uint32_t k = c; idle && k > first; k--)
             numbers[count++] = k - 1;
     }
-    for (uint32_t i = 0; i < count; i++)
-        lowest = pool->home[numbers[i]] < lowest ? pool->home[numbers[i]] : lowest;
-    *page = count > 0 ? lowest : from;
     return count;
 }
 
 /* With room for the numbers of all chunks. */
-static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page, uint32_t *numbers)
+static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint32_t *numbers)
 {
     pleat__chunk_pool *pool = heap->pool;
-    uint64_t from = *page;
     pleat__fences fences;
     if (!pleat__gate_fence(pool->gate, &fences))
         return 0;
-    uint32_t count = list_idle(heap, chunks, pleat__zones_spared(heap, &fences), page, numbers);
+    uint32_t count = list_idle(heap, chunks, pleat__zones_spared(heap, &fences), numbers);
     if (count == 0) {
         pleat__gate_unfence(pool->gate, &fences);
         return 0;
@@ -311,16 +306,15 @@ static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page, uint3
     pleat__heap_forget(heap);
     count = pleat__chunk_pool_shrink(pool, numbers, count, &fences);
     pleat__heap_forget(heap);
-    *page = count > 0 ? *page : from;
     return count;
 }
 
-uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks, uint64_t *page)
+uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
 {
     uint32_t count = 0;
     uint32_t *numbers = pleat__arena_alloc(heap->arena, heap->pool->count * sizeof *numbers);
     if (numbers != NULL && pleat__zones_reserve(heap) == PLEAT_OK)
-        count = shrink(heap, chunks, page, numbers);
+        count = shrink(heap, chunks, numbers);
     pleat__arena_free(heap->arena, numbers);
     return count;
 }

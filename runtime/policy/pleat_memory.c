@@ -51,8 +51,7 @@ pleat_va pleat__pleat_next(void *opaque, pleat_va address)
 
 bool pleat__pleat_shrink(policy *self, uint32_t chunks)
 {
-    uint64_t page = 0;
-    return pleat__heap_shrink(&self->heap, chunks, &page) > 0;
+    return pleat__heap_shrink(&self->heap, chunks) > 0;
 }
 
 bool pleat__pleat_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_stream stream)
