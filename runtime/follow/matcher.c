@@ -159,13 +159,6 @@ uint32_t pleat__matcher_left(const pleat__matcher *matcher)
     return few && matcher->cursor != matcher->begin ? end - matcher->cursor : 0;
 }
 
-void pleat__matcher_restart(pleat__matcher *matcher)
-{
-    matcher->cursor = matcher->begin;
-    matcher->open_count = 0;
-    matcher->misses = 0;
-}
-
 void pleat__matcher_mark(pleat__matcher *matcher)
 {
     /* They come first, then what begins. (A plan of a recording whose iterations begin two requests
@@ -183,16 +176,13 @@ void pleat__matcher_mark(pleat__matcher *matcher)
         matcher->marked = MARK_OPEN;
         return;
     }
-    pleat__matcher_restart(matcher);
+    pleat__matcher_jump(matcher, matcher->begin);
 }
 
 void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item)
 {
-    if (matcher->misses == 0)
-        return;
-    matcher->cursor = item;
-    matcher->open_count = 0;
-    matcher->misses = 0;
+    if (matcher->misses != 0)
+        pleat__matcher_jump(matcher, item);
 }
 
 static void open_add(pleat__matcher *matcher, uint32_t item)
@@ -304,10 +294,7 @@ bool pleat__matcher_resync(pleat__matcher *matcher, const uint64_t recent[PLEAT_
     if (best == UINT32_MAX)
         return false;
     *item = matcher->grams[best].last;
-    matcher->cursor = next_of(matcher, *item);
-    matcher->open_count = 0;
-    matcher->misses = 0;
-    matcher->resyncs++;
+    pleat__matcher_jump(matcher, next_of(matcher, *item));
     memmove(matcher->recent, recent, sizeof matcher->recent);
     return true;
 }
@@ -321,8 +308,7 @@ static void leave_beginning(pleat__matcher *matcher, uint64_t bytes, uint16_t st
     if (matcher->cursor < matcher->begin && is_it(&matcher->items[matcher->begin], bytes, stream) &&
         !is_it(&matcher->items[matcher->cursor], bytes, stream)) {
         matcher->marked = 0;
-        matcher->open_count = 0;
-        matcher->cursor = matcher->begin;
+        pleat__matcher_jump(matcher, matcher->begin);
     }
 }
 

@@ -50,7 +50,6 @@ typedef struct pleat__matcher {
     uint64_t recent[PLEAT__GRAM]; /* sizes of the last requests, the newest at the end */
     pleat__gram *grams;           /* by (hash, last) */
     uint32_t gram_count;
-    uint64_t resyncs;
     bool indexed; /* `grams` is filled */
 } pleat__matcher;
 
@@ -63,8 +62,6 @@ PLEAT_NODISCARD pleat_result pleat__matcher_init(pleat__matcher *matcher, pleat_
  * one, for callers that nobody waits for. */
 void pleat__matcher_index(pleat__matcher *matcher);
 void pleat__matcher_release(pleat__matcher *matcher);
-/* The next request is the iteration's first. */
-void pleat__matcher_restart(pleat__matcher *matcher);
 /* An iteration begins; what is left of the one before may still come. */
 void pleat__matcher_mark(pleat__matcher *matcher);
 /* Items left before the end of the iteration if they are few, else 0. */

@@ -231,7 +231,6 @@ static void match_that_knows_its_place_is_not_moved_by_a_row(void **state)
     assert_int_equal(next(f, 13), PLEAT__NO_ITEM);
     for (uint32_t i = 103; i < ITEMS; i++)
         assert_int_equal(next(f, i), i);
-    assert_int_equal(f->matcher.resyncs, 0);
 }
 
 static void match_resyncs_after_an_evaluation_loop_without_a_mark(void **state)
@@ -262,7 +261,6 @@ static void match_resyncs_in_the_middle(void **state)
         assert_true(i < 350 || item == i);
     }
     assert_true(lost < 3 * PLEAT__GRAM);
-    assert_true(f->matcher.resyncs >= 1);
 }
 
 /* A row of sizes on another stream may say where the job is: none of them is expected. */
@@ -274,7 +272,7 @@ static void match_resync_of_another_stream_is_no_match(void **state)
         assert_int_equal(next(f, i), i);
     for (uint32_t i = 300; i < 310; i++)
         assert_int_equal(pleat__matcher_next(&f->matcher, f->items[i].bytes, 1), PLEAT__NO_ITEM);
-    assert_true(f->matcher.resyncs >= 1);
+    assert_true(f->matcher.cursor > 10);
 }
 
 /* Each disturbed iteration loses the disturbed request and little else. */
