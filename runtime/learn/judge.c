@@ -35,7 +35,7 @@ static pleat__judge_counts count(const pleat__judge *judge, const pleat__heap *h
     return (pleat__judge_counts){.placed = stats->planned + stats->lane,
                                  .strays = judge->strays,
                                  .elsewhere = stats->stitched + stats->cached,
-                                 .driver_ns = heap->view_ns,
+                                 .view_ns = heap->view_ns,
                                  .shared_ns = heap->shared_ns,
                                  .most_live = judge->most_live,
                                  .chunks =
@@ -87,7 +87,7 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     uint64_t passed = now.now_ns > before.now_ns ? now.now_ns - before.now_ns : 0;
     judge->before = now;
     judge->backoff -= judge->backoff != 0;
-    bool waits = (now.driver_ns - before.driver_ns) * COSTS > passed;
+    bool waits = (now.view_ns - before.view_ns) * COSTS > passed;
     bool apart = is_sharing_dear(judge, now.shared_ns - before.shared_ns, passed);
     if (followed == PLEAT__FOLLOWED_NOTHING)
         return apart ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;

@@ -40,7 +40,7 @@ typedef struct pleat__judge_counts {
     uint64_t placed;    /* requests in slots and lanes */
     uint64_t strays;    /* of those the ones in lanes that matched nothing of the schedule */
     uint64_t elsewhere; /* requests in the heap */
-    uint64_t driver_ns; /* time that requests waited while views were mapped ... */
+    uint64_t view_ns;   /* time that requests waited while views were mapped ... */
     uint64_t shared_ns; /* ... of that where memory of another stream was taken over for them */
     uint64_t most_live; /* bytes, so far; the statistics' peak is restarted by who reads it */
     uint32_t chunks;    /* the most that there were at the end of an iteration */

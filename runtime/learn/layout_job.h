@@ -13,8 +13,8 @@
  *                    |                                              (nothing lies in it any more)
  *                    +--no memory, no layout--> NONE, and that size is not asked for again
  *
- * THREADS  The planner runs without any lock. The rest is under the runtime's lock, with the driver
- *          lock for what is mapped.
+ * THREADS  The planner runs without any lock. The rest is under the runtime's lock, with the turn
+ * for what is mapped.
  */
 #ifndef PLEAT_RUNTIME_LEARN_LAYOUT_JOB_H
 #define PLEAT_RUNTIME_LEARN_LAYOUT_JOB_H

@@ -229,7 +229,7 @@ static void take_layout(pleat__learner *learner)
         return;
     pleat__matcher_jump(&next->matcher, learner->schedule->matcher.cursor);
     learner->schedule = next;
-    learner->heap->wakes_holes = 1;
+    learner->heap->waking_marks = 1;
     pleat__judge_adopt(&learner->judge);
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_laid_out);
     pleat__size_parameter_adopt(&learner->sizes, next);
@@ -274,7 +274,7 @@ void pleat__learner_mark(pleat__learner *learner)
     pleat__repeat found = pleat__recording_mark(&learner->record);
     if (first)
         set_pace(learner);
-    learner->heap->wakes_holes -= learner->heap->wakes_holes != 0;
+    learner->heap->waking_marks -= learner->heap->waking_marks != 0;
     bool wanted = learner->schedule == NULL || (learner->diverged && learner->schedule->learned);
     bool replaces = found.count != 0 && wanted;
     judge(learner, replaces);
@@ -300,7 +300,7 @@ void pleat__learner_mark(pleat__learner *learner)
 
 void pleat__learner_pace(pleat__learner *learner)
 {
-    learner->heap->wakes_holes -= learner->heap->wakes_holes != 0;
+    learner->heap->waking_marks -= learner->heap->waking_marks != 0;
     judge(learner, false);
     set_pace(learner);
     if (learner->current != NULL)
@@ -330,8 +330,8 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
     learner->tries = tries;
-    learner->recording = tries;     /* a plan that is left is to leave no gap in it */
-    learner->heap->wakes_holes = 2; /* a job may mark its beginning */
+    learner->recording = tries;      /* a plan that is left is to leave no gap in it */
+    learner->heap->waking_marks = 2; /* a job may mark its beginning */
     /* Where sizes vary much is not in a plan that will do without more memory. */
     if (!varies(&learner->schedule->matcher) && plan->recipe == NULL)
         learner->heap->planned = learner->heap->pool->count;
@@ -363,7 +363,7 @@ bool pleat__learner_leave(pleat__learner *learner)
         return false;
     learner->due &= (uint8_t)~PLEAT__DUE_LEAVE;
     learner->sizes = (pleat__size_parameter){0};
-    learner->heap->wakes_holes = 0;
+    learner->heap->waking_marks = 0;
     drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_misfit);
     (void)pleat__layouts_sweep(&learner->layouts);
     set_pace(learner);

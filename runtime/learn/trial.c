@@ -37,7 +37,7 @@ static void add_lives(const pleat__sequence *sequence, uint64_t *live)
     }
 }
 
-/* What lives when each slot was served; returns what lives at the end. */
+/* What lives when each slot was served; `before` did when the sequence began. */
 static void take_lives(const pleat__sequence *sequence, const uint64_t *changes, uint64_t before,
                        uint64_t *live)
 {

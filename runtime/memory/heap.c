@@ -241,7 +241,7 @@ pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules, uint
 {
     uint8_t zone = (uint8_t)(2 * stream) | (granules < heap->small_granules);
     *stitched = false;
-    bool beside = heap->planned != 0 && heap->wakes_holes != 0;
+    bool beside = heap->planned != 0 && heap->waking_marks != 0;
     pleat_result result = beside ? place_behind(heap, granules, zone, place) : PLEAT_E_NOT_FOUND;
     return result == PLEAT_E_NOT_FOUND ? pleat__heap_alloc(heap, granules, stream, place, stitched)
                                        : result;

@@ -2,18 +2,19 @@
  * heap.h: where requests without a slot go: all requests while no schedule is followed, the dynamic
  * and the unexpected ones while one is.
  *
- * The heap places by the granule, in all memory that is free, idle slots included. A request gets
- * the first of these that there is:
+ * The heap places by the granule, in all memory that is free, idle slots included. A large request
+ * gets the first of these that there is (docs/design.md, Memory):
  *
- *   1 a free run that holds it, at the chunks' homes (heap_fit.c); also where frees of its stream
- *     that wait for other streams leave one (waiting_frees.h), and in a plan's first iteration one
- *     of chunks at rest, which are woken (rest.h)
- *   2 a free stretch of a view that is mapped (views.c), or one that is free once a few handles of
+ *   1 a hole: a free run that holds it, at the chunks' homes (heap_fit.c)
+ *   2 a hole that comes from frees of its stream that wait for other streams (waiting_frees.h)
+ *   3 until the second mark behind a plan's loading, a hole of chunks at rest, which are woken
+ *     (rest.h)
+ *   4 a free stretch of a view that is mapped (views.c), or one that is free once a few handles of
  *     it are exchanged (remap.c)
- *   3 a new view over whole free handles and parts of two more at its ends, so that no byte is
+ *   5 a new view over whole free handles and parts of two more at its ends, so that no byte is
  *     wasted (stitch.c)
- *   4 the same with as many chunks more as are missing: another stream's, those at rest, new ones
- *     (heap_grow.c)
+ *   6 the same with as many chunks more as are missing (heap_grow.c): a helping stream's, those at
+ *     rest, new ones, and where those are refused any other stream's
  *
  * In a plan's first iteration all of its memory is about to be wanted. A request that is not in the
  * plan lies in none of it then, where no size varies and there is memory besides.
@@ -115,18 +116,18 @@ typedef struct pleat__heap {
     uint64_t view_maps;      /* of all views */
     uint64_t view_maps_most; /* with idle ones */
     uint64_t view_pages_most;
-    bool keeps_apart;    /* before new memory is made no stream takes over another's (the judge:
-                            learn/judge.h) */
-    uint8_t wakes_holes; /* marks until then: what rests is about to be wanted by a plan's first
+    bool keeps_apart;     /* before new memory is made no stream takes over another's (the judge:
+                             learn/judge.h) */
+    uint8_t waking_marks; /* marks until then: what rests is about to be wanted by a plan's first
                             iteration, and a hole there is as good as any (D272) ... */
-    uint32_t planned;    /* ... but for what the plan does not know: that lies behind so many
-                            chunks, the plan's; 0: anywhere (D450) */
-    bool followed;       /* there is a schedule, also a suspended one: views in which it may find
-                            its places stay */
-    bool unchecked;      /* setting check:off */
-    uint64_t view_ns;    /* time that requests have waited for views to be mapped ... */
-    uint64_t shared_ns;  /* ... of that those for which streams shared (pleat__supplied) */
-    uint32_t *gathered;  /* chunks of a view that is being made */
+    uint32_t planned;     /* ... but for what the plan does not know: that lies behind so many
+                             chunks, the plan's; 0: anywhere (D450) */
+    bool followed;        /* there is a schedule, also a suspended one: views in which it may find
+                             its places stay */
+    bool unchecked;       /* setting check:off */
+    uint64_t view_ns;     /* time that requests have waited for views to be mapped ... */
+    uint64_t shared_ns;   /* ... of that those for which streams shared (pleat__supplied) */
+    uint32_t *gathered;   /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
     pleat__deferred_unmap *refused;        /* pages of views that could not be unmapped yet */

@@ -180,7 +180,7 @@ pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules
     growing to = {.heap = heap, .zone = zone};
     uint32_t count, chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
     *woken = false;
-    if (heap->wakes_holes == 0 || heap->pool->resting_count == 0)
+    if (heap->waking_marks == 0 || heap->pool->resting_count == 0)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     PLEAT_TRY(pleat__rest_wake_together(heap->pool, chunks, grown, &to, &count));

@@ -20,8 +20,8 @@
  * when the GPU is done with them; how many bytes went. What a stream has left over that captures
  * unannounced stays. pre: the turn; the lock is left meanwhile. */
 uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes);
-/* The same with all that is idle but `needed` chunks and, of the others, so many bytes; the
- * schedule is the one from before the lock was left. */
+/* Lays all idle handles to rest but those that meet `needed` and, of the others, `reserve_bytes`.
+ * `needed` was listed before the lock was left, and may be of an older schedule. Else as above. */
 uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
                             uint64_t reserve_bytes);
 /* Neighbours at rest become one handle, where no plan says where handles end: what grew request by
