@@ -147,7 +147,7 @@ bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t gran
     for (int i = 0; i < TRIES && hole.count != 0; i++) {
         if (take_in(lane, heap, hole, granules, stream, place))
             return true;
-        hole = pleat__free_runs_after(&lane->free, hole);
+        hole = pleat__free_runs_larger(&lane->free, hole);
     }
     return false;
 }

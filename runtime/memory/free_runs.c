@@ -146,7 +146,7 @@ pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count)
     return pleat__free_runs_hole(runs, count).run;
 }
 
-pleat__run pleat__free_runs_after(const pleat__free_runs *runs, pleat__run run)
+pleat__run pleat__free_runs_larger(const pleat__free_runs *runs, pleat__run run)
 {
     return run_of_size(pleat__key_set_above(&runs->by_size, size_key(run)));
 }
@@ -156,7 +156,7 @@ pleat__run pleat__free_runs_largest(const pleat__free_runs *runs)
     return run_of_size(pleat__key_set_at_most(&runs->by_size, UINT64_MAX));
 }
 
-pleat__run pleat__free_runs_before(const pleat__free_runs *runs, pleat__run run)
+pleat__run pleat__free_runs_smaller(const pleat__free_runs *runs, pleat__run run)
 {
     return run_of_size(pleat__key_set_at_most(&runs->by_size, size_key(run) - 1));
 }

@@ -48,10 +48,10 @@ pleat__hole pleat__free_runs_hole(const pleat__free_runs *runs, uint32_t count);
 /* The same as a run; of count 0 when there is none. */
 pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count);
 /* The run that follows (count, begin) in order of size; count 0 at the end. */
-pleat__run pleat__free_runs_after(const pleat__free_runs *runs, pleat__run run);
+pleat__run pleat__free_runs_larger(const pleat__free_runs *runs, pleat__run run);
 /* The last run in order of size, and the one before (count, begin); count 0: none. */
 pleat__run pleat__free_runs_largest(const pleat__free_runs *runs);
-pleat__run pleat__free_runs_before(const pleat__free_runs *runs, pleat__run run);
+pleat__run pleat__free_runs_smaller(const pleat__free_runs *runs, pleat__run run);
 /* The run that holds a granule; count 0 when none does. */
 pleat__run pleat__free_runs_at(const pleat__free_runs *runs, uint32_t granule);
 /* What is free next from a granule on: the rest of the run that holds it, or the first one behind;

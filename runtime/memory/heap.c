@@ -395,7 +395,7 @@ void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uin
         if (z != 2u * stream)
             continue;
         for (pleat__run run = pleat__free_runs_best(zone, 1); run.count != 0;
-             run = pleat__free_runs_after(zone, run)) {
+             run = pleat__free_runs_larger(zone, run)) {
             whole += whole_handles(heap->pool, run);
             best = run.count;
         }

@@ -83,14 +83,14 @@ static chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
     const pleat__free_runs *source = &heap->zones[from];
     chunk_run best = {0, 0};
     pleat__run run = pleat__free_runs_best(source, wanted << occupancy->shift);
-    for (; run.count != 0; run = pleat__free_runs_after(source, run)) {
+    for (; run.count != 0; run = pleat__free_runs_larger(source, run)) {
         chunk_run whole = whole_of(occupancy, run);
         if (whole.last - whole.first >= wanted)
             return whole;
     }
     run = pleat__free_runs_largest(source);
     for (; run.count >> occupancy->shift > best.last - best.first;
-         run = pleat__free_runs_before(source, run)) {
+         run = pleat__free_runs_smaller(source, run)) {
         chunk_run whole = whole_of(occupancy, run);
         if (whole.last - whole.first > best.last - best.first)
             best = whole;
@@ -222,7 +222,7 @@ static pleat__run find_chunk(const pleat__heap *heap, const pleat__free_runs *zo
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     for (pleat__run run = pleat__free_runs_best(zone, occupancy->full); run.count != 0;
-         run = pleat__free_runs_after(zone, run)) {
+         run = pleat__free_runs_larger(zone, run)) {
         uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
         pleat__run whole = {chunk << occupancy->shift, occupancy->full};
         if (whole.begin + whole.count <= run.begin + run.count)

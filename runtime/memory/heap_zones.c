@@ -213,7 +213,7 @@ void pleat__heap_each_whole(const pleat__heap *heap, uint8_t zone,
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     const pleat__free_runs *runs = &heap->zones[zone];
     for (pleat__run run = pleat__free_runs_best(runs, occupancy->full); run.count != 0;
-         run = pleat__free_runs_after(runs, run)) {
+         run = pleat__free_runs_larger(runs, run)) {
         uint32_t c = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
         uint32_t last = (run.begin + run.count) >> occupancy->shift;
         for (uint32_t end; c < last; c = end) {

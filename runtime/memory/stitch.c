@@ -69,7 +69,7 @@ static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zon
         if (handle.count != 0 && run.begin != handle.begin && count >= head.count &&
             run.count >= count)
             head = (pleat__run){run.begin, count};
-        run = pleat__free_runs_before(zone, run);
+        run = pleat__free_runs_smaller(zone, run);
     }
     return head;
 }
@@ -83,7 +83,7 @@ static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zon
     uint32_t full = heap->pool->occupancy.full, rest = missing & (full - 1);
     pleat__run tail = {0, 0}, run = pleat__free_runs_best(zone, rest);
     for (uint32_t looks = 0; rest != 0 && looks < LOOKS && run.count != 0;
-         looks++, run = pleat__free_runs_after(zone, run)) {
+         looks++, run = pleat__free_runs_larger(zone, run)) {
         pleat__run handle = handle_of(heap, end_of(run) - 1);
         uint32_t part = end_of(run) - handle.begin;
         bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end_of(run);

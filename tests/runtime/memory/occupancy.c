@@ -380,7 +380,7 @@ static void free_runs_order_of_size_visits_every_run_once(void **state)
         pleat__free_runs_add(&runs, (pleat__run){i * 100, 1 + i * 7 % 13}, true, true);
     uint32_t count = 0, last = 0;
     for (pleat__run run = pleat__free_runs_best(&runs, 1); run.count != 0;
-         run = pleat__free_runs_after(&runs, run)) {
+         run = pleat__free_runs_larger(&runs, run)) {
         assert_true(run.count >= last);
         last = run.count;
         count++;
