@@ -134,13 +134,12 @@ static bool is_there(const pleat__recording *recording, const pleat__lag *lag, u
                                   pleat__recording_at(recording, lag->cursor + k - 1)));
 }
 
-/* The lowest k in [from, to] at which the newest request is. UINT64_MAX: none. */
-static uint64_t first_there(const pleat__recording *recording, const pleat__lag *lag, uint64_t from,
-                            uint64_t to, uint64_t most)
+/* The lowest k in [1, FAR] at which the newest request is. UINT64_MAX: none. */
+static uint64_t first_there(const pleat__recording *recording, const pleat__lag *lag, uint64_t most)
 {
     uint8_t key = *pleat__recording_key_at(recording, recording->end - 1);
-    uint64_t end = lag->cursor + to + 1 < most ? lag->cursor + to + 1 : most;
-    for (uint64_t at = lag->cursor + from; at < end; at++) {
+    uint64_t end = lag->cursor + FAR + 1 < most ? lag->cursor + FAR + 1 : most;
+    for (uint64_t at = lag->cursor + 1; at < end; at++) {
         const uint8_t *keys = pleat__recording_key_at(recording, at);
         uint64_t left = PLEAT__SEGMENT - at % PLEAT__SEGMENT;
         uint64_t count = end - at < left ? end - at : left;
@@ -152,7 +151,7 @@ static uint64_t first_there(const pleat__recording *recording, const pleat__lag 
     return UINT64_MAX;
 }
 
-/* How many requests are passed over to find the newest: none or few, or about as many as have
+/* How many requests are passed over to find the newest: none or few, or as many as have
  * missed. UINT64_MAX when it is not there. (Iterations of another shape have nothing there: to look
  * all the same was a sixth of what the requests of two that alternate took.) */
 static uint64_t passed_over(const pleat__recording *recording, const pleat__lag *lag, uint64_t most)
@@ -161,13 +160,7 @@ static uint64_t passed_over(const pleat__recording *recording, const pleat__lag 
         return lag->misses;
     if (lag->misses > ADRIFT)
         return UINT64_MAX;
-    if (is_there(recording, lag, 0, most))
-        return 0;
-    uint64_t near = first_there(recording, lag, 1, FAR, most);
-    if (near != UINT64_MAX || lag->misses == 0)
-        return near;
-    uint64_t from = lag->misses > 2 * FAR ? lag->misses - FAR : FAR + 1;
-    return first_there(recording, lag, from, lag->misses + FAR, most);
+    return is_there(recording, lag, 0, most) ? 0 : first_there(recording, lag, most);
 }
 
 /* Compares the newest request, whose like was `distance` ago (0: unknown), with what is expected.
