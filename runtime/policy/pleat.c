@@ -388,7 +388,10 @@ static pleat_result wake(policy *self, uint32_t item, uint64_t bytes, uint16_t s
         self->refused = (pleat__refused){bytes, epoch, item, stream};
         return woken;
     }
-    return self->learner.epoch == epoch ? woken : PLEAT_E_NOT_READY;
+    if (self->learner.epoch != epoch)
+        return PLEAT_E_NOT_READY;
+    /* The lock was left: others used the room there was. */
+    return woken == PLEAT_OK ? pleat__place_map_reserve(&self->places) : woken;
 }
 
 /* Its slot may be at rest: it is woken, and what the schedule expects next. PLEAT_E_NOT_FOUND,
