@@ -1,7 +1,7 @@
 /*
- * driver_lock.c: see driver_lock.h.
+ * gate.c: see gate.h.
  */
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
@@ -242,7 +242,7 @@ void pleat__gate_capture_end(pleat__gate *gate, pleat_stream stream)
     }
 }
 
-bool pleat__fences_spare(const pleat__fences *fences, pleat_stream stream)
+bool pleat__fences_keep(const pleat__fences *fences, pleat_stream stream)
 {
     for (size_t i = 0; i < fences->count; i++)
         if (fences->fences[i].stream == stream)

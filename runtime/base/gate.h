@@ -1,5 +1,5 @@
 /*
- * driver_lock.h: a runtime's lock, and the way out of it for whoever must call the driver.
+ * gate.h: a runtime's lock, and the way out of it for whoever must call the driver.
  *
  * Memory verbs take tens of microseconds, waiting for the GPU as long as it likes; an allocation
  * takes tens of nanoseconds. So neither is done under the lock that allocations take. A thread
@@ -28,8 +28,8 @@
  *         A stream that captures a graph, which nobody told the runtime of, cannot be fenced: what
  *         it has left over stays, and what others have goes.
  */
-#ifndef PLEAT_RUNTIME_BASE_DRIVER_LOCK_H
-#define PLEAT_RUNTIME_BASE_DRIVER_LOCK_H
+#ifndef PLEAT_RUNTIME_BASE_GATE_H
+#define PLEAT_RUNTIME_BASE_GATE_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -127,7 +127,7 @@ void pleat__gate_unfence(const pleat__gate *gate, pleat__fences *fences);
  * and the lock is held. */
 PLEAT_NODISCARD bool pleat__gate_leave_fenced(pleat__gate *gate, pleat__fences *fences);
 /* Whether nothing of a stream can go. */
-bool pleat__fences_spare(const pleat__fences *fences, pleat_stream stream);
+bool pleat__fences_keep(const pleat__fences *fences, pleat_stream stream);
 /* A stream that allocates. */
 PLEAT_NODISCARD pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream);
 /* What it did comes behind another one that allocates. */

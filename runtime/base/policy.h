@@ -3,7 +3,7 @@
  *
  * THREADS  The runtime holds its lock around every call; a policy needs none of its own. It leaves
  *          the lock for every memory verb, and while it does it is called by others
- *          (driver_lock.h). create and destroy are called without the lock.
+ *          (gate.h). create and destroy are called without the lock.
  * TURN     alloc takes the turn before it needs verbs, and passes PLEAT_E_NOT_READY on, nothing
  *          changed, when another thread has it. reclaim is called with the turn.
  * STREAMS  record_stream is the runtime's matter (runtime/streams/pending_free.c): a free that must
@@ -18,7 +18,7 @@
 
 #include <pleat/runtime.h>
 #include <runtime/base/conf.h>
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 #include <runtime/base/states.h>
 
 struct pleat__x;       /* plan/sizes/sizes.h */

@@ -6,7 +6,7 @@
 #define PLEAT_RUNTIME_FACE_MOVE_H
 
 #include <pleat/runtime.h>
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 
 /* Moves it to memory of the host's, or back to the device's, a part at a time. With the turn; the
  * lock is left. PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY, PLEAT_E_UNSUPPORTED: nothing of the last

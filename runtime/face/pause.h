@@ -13,7 +13,7 @@
 #define PLEAT_RUNTIME_FACE_PAUSE_H
 
 #include <pleat/runtime.h>
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 #include <runtime/transfer/transfer.h>
 
 typedef struct pleat__pause {

@@ -2,7 +2,7 @@
  * runtime.c: the public face of the runtime: argument checks, the lock, and the way to the policy.
  *
  * LOCKING  One lock a runtime, around every call of its policy and of its pending frees, and left
- *          for driver verbs and waits (driver_lock.h). The memory callback is called without it.
+ *          for driver verbs and waits (gate.h). The memory callback is called without it.
  */
 #include <plan/base/plan.h>
 #include <runtime/face/runtime_internal.h>

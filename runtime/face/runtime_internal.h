@@ -6,7 +6,7 @@
 #define PLEAT_RUNTIME_FACE_RUNTIME_INTERNAL_H
 
 #include <internal/process.h>
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 #include <runtime/base/policy.h>
 #include <runtime/face/graph_capture.h>
 #include <runtime/face/keep.h>

@@ -7,7 +7,7 @@
 #ifndef PLEAT_RUNTIME_FACE_SHARE_H
 #define PLEAT_RUNTIME_FACE_SHARE_H
 
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 
 /* Address space for another process's pieces, and how much of it is mapped. */
 typedef struct pleat__import {

@@ -79,7 +79,7 @@ static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause
     pleat__schedule *old = learner->schedule;
     set_current(learner, NULL, state, cause);
     learner->schedule = NULL;
-    learner->heap->followed = false;
+    learner->heap->has_schedule = false;
     learner->recording = false;
     if (old->learned)
         pleat__schedule_free(old);
@@ -96,7 +96,7 @@ static bool adopt(pleat__learner *learner, const pleat__repeat *stretch)
     if (learner->schedule != NULL)
         drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_replaced);
     learner->schedule = next;
-    learner->heap->followed = true;
+    learner->heap->has_schedule = true;
     learner->diverged = false;
     stop_recording(learner);
     learner->stats->switches++;
@@ -326,7 +326,7 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
                                   learner->stats, plan, &learner->schedule));
     if (plan->recipe != NULL)
         pleat__size_parameter_init(&learner->sizes, plan);
-    learner->heap->followed = true;
+    learner->heap->has_schedule = true;
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
     learner->tries = tries;

@@ -182,7 +182,7 @@ static void lag_step(pleat__recording *recording, uint32_t distance)
     lag->misses = 0;
     lag->agreed++;
     lag->matched++;
-    pleat__recording_at(recording, at)->kind = 1;
+    pleat__recording_at(recording, at)->kind = PLEAT__ITEM_SLOT;
 }
 
 /* Whether the lag is given up: less than half of what was compared agreed (but for LEAST requests),

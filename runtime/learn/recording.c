@@ -167,8 +167,12 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
     }
     pleat__view_pin(place);
     *pleat__recording_key_at(recording, recording->end) = pleat__recording_key_of(bytes, stream);
-    *pleat__recording_at(recording, recording->end++) = (pleat__expected){
-        .bytes = bytes, .place = *place, .lane = PLEAT__NO_LANE, .stream = stream};
+    *pleat__recording_at(recording, recording->end++) =
+        (pleat__expected){.bytes = bytes,
+                          .place = *place,
+                          .lane = PLEAT__NO_LANE,
+                          .stream = stream,
+                          .kind = PLEAT__ITEM_DYNAMIC};
     if (!recording->marked)
         return look_for_repeat(recording);
     pleat__period_step_marked(recording);
@@ -244,7 +248,6 @@ pleat_result pleat__recording_take(pleat__recording *recording, const pleat__rep
     for (uint32_t i = 0; i < stretch->count; i++) {
         pleat__expected *recorded = pleat__recording_at(recording, stretch->first + i);
         items[i] = *recorded;
-        items[i].kind = items[i].kind != 0 ? PLEAT__ITEM_SLOT : PLEAT__ITEM_DYNAMIC;
         recorded->place.several = NULL; /* what was pinned is the schedule's */
     }
     pleat_result result = pleat__schedule_learned(recording->arena, items, stretch->count, out);

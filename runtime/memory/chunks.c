@@ -1,5 +1,5 @@
 /*
- * chunks.c: chunks and their homes. Verbs are issued with the lock left (driver_lock.h): numbers,
+ * chunks.c: chunks and their homes. Verbs are issued with the lock left (gate.h): numbers,
  * homes and occupancy are settled before, and what came of it is published after.
  */
 #include <runtime/memory/chunks.h>

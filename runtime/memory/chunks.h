@@ -13,7 +13,7 @@
 #define PLEAT_RUNTIME_MEMORY_CHUNKS_H
 
 #include <plan/base/plan.h>
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 #include <runtime/memory/occupancy.h>
 
 /* New memory comes in handles of several chunks where it is wanted side by side: a handle costs

@@ -299,7 +299,7 @@ static bool run_claim(pleat__heap *heap, pleat__run run, uint16_t stream, uint64
         if (heap->pool->occupancy.used[c] != 0)
             return false;
         if ((*ordered >> from / 2 & 1) == 0 &&
-            pleat__zones_order(heap, from, (uint8_t)(2 * stream)) != PLEAT_OK)
+            pleat__streams_order(heap, from / 2, stream) != PLEAT_OK)
             return false;
         *ordered |= UINT64_C(1) << from / 2;
         heap->zone_of[c] = (uint8_t)(2 * stream);

@@ -121,7 +121,7 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
         if (count == 0)
             break;
         if (!ordered) {
-            pleat_result result = pleat__zones_order(heap, from, zone);
+            pleat_result result = pleat__streams_order(heap, from / 2, zone / 2);
             if (result != PLEAT_OK)
                 return result == PLEAT_E_STATE ? PLEAT_OK : result;
         }
@@ -251,39 +251,39 @@ pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
     return pleat__zone_add(heap, small, whole);
 }
 
-uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences)
+uint64_t pleat__streams_kept(const pleat__heap *heap, const pleat__fences *fences)
 {
     uint64_t zones = 0;
     for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__OVERFLOW; i++)
-        zones |= (uint64_t)pleat__fences_spare(fences, heap->streams[i]) << i;
+        zones |= (uint64_t)pleat__fences_keep(fences, heap->streams[i]) << i;
     if (heap->overflow.apart ||
-        (heap->overflow.has_head && pleat__fences_spare(fences, heap->overflow.head)))
+        (heap->overflow.has_head && pleat__fences_keep(fences, heap->overflow.head)))
         zones |= UINT64_C(1) << PLEAT__OVERFLOW;
     return zones;
 }
 
-bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t spared)
+bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t kept)
 {
     const pleat__chunk_pool *pool = heap->pool;
     const pleat__chunk *handle = pool->chunks[first];
     if (handle == NULL || handle->rests)
         return false;
     for (uint32_t c = first; c < first + handle->pages; c++)
-        if (pool->occupancy.used[c] != 0 || (spared >> heap->zone_of[c] / 2 & 1) != 0)
+        if (pool->occupancy.used[c] != 0 || (kept >> heap->zone_of[c] / 2 & 1) != 0)
             return false;
     return true;
 }
 
 /* Chunks of idle handles that no view or fold maps beside their homes, the highest first, into
  * `numbers`; how many. */
-static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t spared,
+static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t kept,
                           uint32_t *numbers)
 {
     const pleat__chunk_pool *pool = heap->pool;
     uint32_t count = 0;
     for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        bool idle = pleat__heap_is_idle(heap, first, spared) &&
+        bool idle = pleat__heap_is_idle(heap, first, kept) &&
                     pleat__space_maps(pool->space, pool->chunks[first]) <= 1;
         for (uint32_t k = c; idle && k > first; k--)
             numbers[count++] = k - 1;
@@ -298,7 +298,7 @@ static uint32_t shrink(pleat__heap *heap, uint32_t chunks, uint32_t *numbers)
     pleat__fences fences;
     if (!pleat__gate_fence(pool->gate, &fences))
         return 0;
-    uint32_t count = list_idle(heap, chunks, pleat__zones_spared(heap, &fences), numbers);
+    uint32_t count = list_idle(heap, chunks, pleat__streams_kept(heap, &fences), numbers);
     if (count == 0) {
         pleat__gate_unfence(pool->gate, &fences);
         return 0;

@@ -33,11 +33,11 @@ PLEAT_NODISCARD pleat_result pleat__zones_reserve(pleat__heap *heap);
 PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__run run);
 /* The longest beginning of a run that lies in chunks of one zone without a break. */
 pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run);
-/* A bit for two zones of whose memory nothing can go: their stream captures, and nobody said so. */
-uint64_t pleat__zones_spared(const pleat__heap *heap, const pleat__fences *fences);
+/* A bit for each stream of whose memory nothing can go: it captures, and nobody said so. */
+uint64_t pleat__streams_kept(const pleat__heap *heap, const pleat__fences *fences);
 /* Whether nothing lies on the handle that would begin with chunk `first`, it is there, and it is
  * none of those. */
-bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t spared);
+bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t kept);
 /* By how much a count is more than another; 0 where it is not. */
 static inline uint64_t pleat__beyond(uint64_t count, uint64_t other)
 {
@@ -48,8 +48,8 @@ static inline uint64_t pleat__beyond(uint64_t count, uint64_t other)
 bool pleat__heap_is_busiest(const pleat__heap *heap, uint16_t stream);
 /* Whether one of two streams is the busiest and the other helps it: it asks far less often. */
 bool pleat__heap_helps(const pleat__heap *heap, uint16_t stream, uint16_t other);
-/* Later work of one zone's stream comes behind all uses of what is free in the other zone. */
-PLEAT_NODISCARD pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to);
+/* Later work of the stream `to` comes behind all uses of what is free of the stream `from`. */
+PLEAT_NODISCARD pleat_result pleat__streams_order(pleat__heap *heap, uint16_t from, uint16_t to);
 /* A stream gave memory back: where that is much, and the stream is not the busiest, whoever takes
  * it over waits for this point. */
 void pleat__zone_freed(pleat__heap *heap, uint16_t stream, uint32_t granules);

@@ -84,8 +84,8 @@ bool pleat__views_audit(const pleat__heap *heap, bool followed, uint64_t layout_
     }
     if (slices != live)
         return disagree("slices in use", 0, slices, live);
-    if (heap->followed != followed)
-        return disagree("a schedule is followed", 0, heap->followed, followed);
+    if (heap->has_schedule != followed)
+        return disagree("a schedule is followed", 0, heap->has_schedule, followed);
     if (maps != heap->view_maps)
         return disagree("maps of views", 0, heap->view_maps, maps);
     return pages == heap->pool->view_pages ||

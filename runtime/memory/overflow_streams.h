@@ -22,7 +22,7 @@
 #define PLEAT_RUNTIME_MEMORY_OVERFLOW_STREAMS_H
 
 #include <runtime/base/address_map.h>
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 
 typedef struct pleat__sharer {
     pleat_stream stream;

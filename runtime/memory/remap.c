@@ -154,7 +154,7 @@ static void look_into(search *s, pleat__view *view)
  * would have been used as it is.) */
 static bool may_change(const search *s, const pleat__view *view)
 {
-    bool wanted = s->heap->followed && view->slices != 0;
+    bool wanted = s->heap->has_schedule && view->slices != 0;
     return !wanted && view->live == 0 && view->fenced && view->exchanged <= view->maps &&
            view->stream == s->zone / 2 && pays(s, view, 1);
 }

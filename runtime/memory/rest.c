@@ -51,13 +51,13 @@ static void handles_add(const pleat__chunk_pool *pool, handles *all, uint32_t fi
 /* ---- to rest ---- */
 
 /* The highest idle handles, of at least `bytes` together or all. */
-static void list_idle(const pleat__heap *heap, uint64_t bytes, uint64_t spared, handles *idle)
+static void list_idle(const pleat__heap *heap, uint64_t bytes, uint64_t kept, handles *idle)
 {
     const pleat__chunk_pool *pool = heap->pool;
     uint64_t found = 0;
     for (uint32_t c = pool->count, first; c > 0 && found < bytes; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        if (!pleat__heap_is_idle(heap, first, spared) || pool->chunks[first]->stuck != 0)
+        if (!pleat__heap_is_idle(heap, first, kept) || pool->chunks[first]->stuck != 0)
             continue;
         handles_add(pool, idle, first);
         found += pool->chunks[first]->pages * pool->page_bytes;
@@ -174,7 +174,7 @@ static uint64_t rest(pleat__heap *heap, uint64_t bytes, const staying *stay, han
     pleat__fences fences;
     if (pleat__zones_reserve(heap) != PLEAT_OK || !pleat__gate_fence(pool->gate, &fences))
         return 0;
-    list_idle(heap, bytes, pleat__zones_spared(heap, &fences), idle);
+    list_idle(heap, bytes, pleat__streams_kept(heap, &fences), idle);
     leave_staying(pool, stay, idle);
     if (idle->count == 0 || pleat__rest_reserve(pool, idle->count) != PLEAT_OK) {
         pleat__gate_unfence(pool->gate, &fences);

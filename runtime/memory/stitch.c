@@ -17,7 +17,7 @@
  *       do so, so that it costs no more bytes than the request has (without that: 0.3 to 1.1 % more
  *       memory on mixture-of-experts jobs). And the chunks stay mapped at home, where they serve
  *       other requests meanwhile: views are aliases, and occupancy keeps the two apart.
- * LOCK  What is gathered is occupied before the lock is left for the map (driver_lock.h).
+ * LOCK  What is gathered is occupied before the lock is left for the map (gate.h).
  */
 #include <runtime/memory/heap_internal.h>
 #include <runtime/memory/views.h>

@@ -262,7 +262,7 @@ static pleat_result order_own(pleat__heap *heap, uint16_t from, uint16_t to)
                      : order(heap, heap->streams[from], heap->streams[to]);
 }
 
-static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
+pleat_result pleat__streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
 {
     if (from == PLEAT__OVERFLOW) {
         forget_point(heap, to);
@@ -271,9 +271,4 @@ static pleat_result streams_order(pleat__heap *heap, uint16_t from, uint16_t to)
     if (to == PLEAT__OVERFLOW)
         return order_sharers(heap, heap->streams[from]);
     return order_own(heap, from, to);
-}
-
-pleat_result pleat__zones_order(pleat__heap *heap, uint8_t from, uint8_t to)
-{
-    return streams_order(heap, from / 2, to / 2);
 }

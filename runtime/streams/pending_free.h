@@ -26,7 +26,7 @@
 #define PLEAT_RUNTIME_STREAMS_PENDING_FREE_H
 
 #include <runtime/base/address_map.h>
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 
 /* Called with the address and the bytes of a block whose free is due. */
 typedef void (*pleat__pending_done)(void *context, pleat_va address, uint64_t bytes);

@@ -245,7 +245,7 @@ bool pleat__gmlake_stitch_free(policy *self, uint64_t keep)
     for (view *at = self->oldest, *next; at != NULL && self->stitched_pages > keep; at = next) {
         next = at->younger;
         /* Its addresses may still be in use by the stream that it was freed on. */
-        if (at->requested != 0 || pleat__fences_spare(&fences, at->pool->stream))
+        if (at->requested != 0 || pleat__fences_keep(&fences, at->pool->stream))
             continue;
         detach_view(self, at);
         at->next = gone;

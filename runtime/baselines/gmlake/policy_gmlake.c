@@ -318,7 +318,7 @@ static void detach_free(policy *self, const pleat__fences *fences, pleat__block 
 {
     *gone = *kept = NULL;
     for (pool *owner = self->pools; owner != NULL; owner = owner->next) {
-        if (pleat__fences_spare(fences, owner->stream))
+        if (pleat__fences_keep(fences, owner->stream))
             continue;
         for (pleat__block *at; (at = pleat__bins_last(&owner->free)) != NULL;) {
             pleat__gmlake_take(of_block(at));

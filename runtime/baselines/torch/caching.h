@@ -14,7 +14,7 @@
  *          or 20 MiB (large); every remainder of 512 bytes and more is cut off.
  * STREAMS  A block belongs to the stream it was first allocated for, for ever.
  * FREE     allocates nothing and cannot fail once the address is known.
- * THREADS  The caller holds a lock, which is left for the supplier's verbs (driver_lock.h).
+ * THREADS  The caller holds a lock, which is left for the supplier's verbs (gate.h).
  */
 #ifndef PLEAT_RUNTIME_BASELINES_TORCH_CACHING_H
 #define PLEAT_RUNTIME_BASELINES_TORCH_CACHING_H
@@ -22,7 +22,7 @@
 #include <internal/arena.h>
 #include <pleat/runtime.h>
 #include <runtime/base/conf.h>
-#include <runtime/base/driver_lock.h>
+#include <runtime/base/gate.h>
 #include <stdbool.h>
 
 #define PLEAT__ROUND_BYTES         512u        /* every block is a multiple of it (D477) */

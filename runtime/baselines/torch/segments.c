@@ -367,7 +367,7 @@ static void detach_handles(pleat__caching *caching, leaving *all, pleat__block *
 
 static void detach_idle(pleat__caching *caching, leaving *all, segment *at)
 {
-    if (pleat__fences_spare(&all->fences, at->pool->stream))
+    if (pleat__fences_keep(&all->fences, at->pool->stream))
         return;
     if (!caching->options.expandable) {
         if (at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL)
@@ -506,7 +506,7 @@ uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, p
     if (limit == UINT64_MAX || caching->options.expandable || owner == NULL ||
         !begin_leaving(caching, &all))
         return 0;
-    bool stays = pleat__fences_spare(&all.fences, stream);
+    bool stays = pleat__fences_keep(&all.fences, stream);
     bytes = bytes < limit ? limit : bytes;
     pleat__block *block = pleat__bins_at_least(&owner->free, bytes, 0);
     if (block != NULL && is_whole(block) && !stays)
@@ -525,7 +525,7 @@ uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, p
 static bool is_collectable(const leaving *all, const segment *at)
 {
     return !at->pool->small && at->first->state == PLEAT__BLOCK_FREE && at->first->next == NULL &&
-           !pleat__fences_spare(&all->fences, at->pool->stream);
+           !pleat__fences_keep(&all->fences, at->pool->stream);
 }
 
 static uint32_t age_of(const pleat__caching *caching, const segment *at)
