@@ -151,9 +151,9 @@ static uint64_t first_there(const pleat__recording *recording, const pleat__lag 
     return UINT64_MAX;
 }
 
-/* How many requests are passed over to find the newest: none or few, or as many as have
- * missed. UINT64_MAX when it is not there. (Iterations of another shape have nothing there: to look
- * all the same was a sixth of what the requests of two that alternate took.) */
+/* How many requests are passed over to find the newest: none or few, or as many as have missed.
+ * UINT64_MAX when it is not there. (Iterations of another shape have nothing there: to look all the
+ * same was a sixth of what the requests of two that alternate took.) */
 static uint64_t passed_over(const pleat__recording *recording, const pleat__lag *lag, uint64_t most)
 {
     if (lag->misses != 0 && is_there(recording, lag, lag->misses, most))

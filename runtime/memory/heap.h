@@ -123,7 +123,7 @@ typedef struct pleat__heap {
     uint32_t planned;     /* ... but for what the plan does not know: that lies behind so many
                              chunks, the plan's; 0: anywhere (D450) */
     bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
-                         its places stay */
+                             its places stay */
     bool unchecked;       /* setting check:off */
     uint64_t view_ns;     /* time that requests have waited for views to be mapped ... */
     uint64_t shared_ns;   /* ... of that those for which streams shared (pleat__supplied) */
