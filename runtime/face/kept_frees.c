@@ -6,6 +6,7 @@
 #include <runtime/face/runtime_internal.h>
 
 #include <internal/check.h>
+#include <internal/error.h>
 
 pleat_result pleat__kept_frees_reserve(pleat__kept_frees *frees, pleat__arena *arena,
                                        uint64_t count)
@@ -28,39 +29,49 @@ void pleat__kept_frees_give_up(pleat__kept_frees *frees, uint64_t count)
         pleat__address_map_give_up(&frees->kept);
 }
 
-bool pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address, uint64_t bytes, bool *again)
+bool pleat__kept_frees_has(const pleat__kept_frees *frees, pleat_va address)
+{
+    return frees->kept.count != 0 && pleat__address_map_find(&frees->kept, address) != NULL;
+}
+
+pleat_result pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address, uint64_t *bytes)
 {
     pleat_block block;
     pleat__address_map *kept = &runtime->kept_frees.kept;
-    *again = kept->count != 0 && pleat__address_map_find(kept, address) != NULL;
-    if (*again)
-        return true;
+    *bytes = 0;
+    if (pleat__kept_frees_has(&runtime->kept_frees, address))
+        return pleat__fail(PLEAT_E_NOT_FOUND, "%#llx has been freed", (unsigned long long)address);
     if (runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK ||
         block.address != address || !pleat__is_paused(runtime, &block))
-        return false;
+        return PLEAT_OK;
     pleat__address_map_give_up(kept);
-    pleat__address_map_insert(kept, address,
-                              (void *)(uintptr_t)(bytes != 0 ? bytes : block.requested));
+    pleat__address_map_insert(kept, address, (void *)(uintptr_t)block.requested);
+    *bytes = block.requested;
+    return PLEAT_OK;
+}
+
+/* Whether the free of this entry of the table reaches the policy: it is out of the table then. */
+static bool let_go(pleat_runtime *runtime, pleat__address_map_entry entry)
+{
+    pleat__address_map *kept = &runtime->kept_frees.kept;
+    pleat_block block;
+    if (entry.address == 0)
+        return false;
+    PLEAT_CHECK(runtime->ops->block_of(runtime->policy, entry.address, &block) == PLEAT_OK);
+    if (pleat__is_paused(runtime, &block))
+        return false;
+    (void)pleat__address_map_remove(kept, entry.address);
+    PLEAT_CHECK(pleat__address_map_promise(kept) == PLEAT_OK); /* it has just left room */
+    pleat__runtime_freed(runtime, entry.address, (uint64_t)(uintptr_t)entry.value);
     return true;
 }
 
+/* Where one goes others behind it move up: the same entry is looked at again. */
 void pleat__kept_frees_let_go(pleat_runtime *runtime)
 {
-    pleat__address_map *kept = &runtime->kept_frees.kept;
-    pleat_block block;
-    for (uint64_t i = 0; kept->count != 0 && i <= kept->mask; i++) {
-        pleat_va address = kept->entries[i].address;
-        uint64_t bytes = (uint64_t)(uintptr_t)kept->entries[i].value;
-        if (address == 0)
-            continue;
-        PLEAT_CHECK(runtime->ops->block_of(runtime->policy, address, &block) == PLEAT_OK);
-        if (pleat__is_paused(runtime, &block))
-            continue;
-        (void)pleat__address_map_remove(kept, address);
-        PLEAT_CHECK(pleat__address_map_promise(kept) == PLEAT_OK); /* it has just left room */
-        pleat__runtime_freed(runtime, address, bytes);
-        i = UINT64_MAX; /* a removal moves others: from the beginning */
-    }
+    const pleat__address_map *kept = &runtime->kept_frees.kept;
+    for (uint64_t i = 0; kept->count != 0 && i <= kept->mask;)
+        i += !let_go(runtime, kept->entries[i]);
 }
 
 void pleat__kept_frees_release(pleat__kept_frees *frees)

@@ -20,9 +20,12 @@ PLEAT_NODISCARD pleat_result pleat__kept_frees_reserve(pleat__kept_frees *frees,
                                                        pleat__arena *arena, uint64_t count);
 /* The room that was made is not wanted any more. */
 void pleat__kept_frees_give_up(pleat__kept_frees *frees, uint64_t count);
-/* Whether a free is kept back, because something of the allocation is paused; it is from now on.
- * *again: it was so before. With the lock. */
-bool pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address, uint64_t bytes, bool *again);
+/* A free is kept back where something of the allocation is paused: *bytes of it, as asked for, or 0
+ * where nothing is. PLEAT_E_NOT_FOUND: it has been freed before. With the lock. */
+PLEAT_NODISCARD pleat_result pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address,
+                                                    uint64_t *bytes);
+/* Whether a free of this allocation is kept back. */
+bool pleat__kept_frees_has(const pleat__kept_frees *frees, pleat_va address);
 /* Those of what is awake reach the policy. With the lock. */
 void pleat__kept_frees_let_go(pleat_runtime *runtime);
 void pleat__kept_frees_release(pleat__kept_frees *frees);

@@ -253,9 +253,10 @@ static inline bool is_watched(const pleat_runtime *runtime)
 void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
 {
     pleat_runtime *runtime = opaque;
-    bool again;
-    if (__builtin_expect(runtime->pauses.first != NULL, 0) &&
-        pleat__kept_frees_keep(runtime, address, bytes, &again))
+    uint64_t kept = 0;
+    if (__builtin_expect(runtime->pauses.first != NULL, 0))
+        PLEAT_CHECK(pleat__kept_frees_keep(runtime, address, &kept) == PLEAT_OK);
+    if (kept != 0)
         return;
     if (is_watched(runtime))
         note_freed(runtime, address);
@@ -394,7 +395,7 @@ static pleat_result not_found(pleat_va address)
 
 /* A free that is asked for: told of before the policy hears of it, so only when it will not fail.
  */
-static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool waits)
+static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool later)
 {
     pleat_block block;
     if (runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK ||
@@ -404,44 +405,26 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool wai
         pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_REQUESTED);
     if (pleat__records(&runtime->keep.record))
         pleat__record_free(&runtime->keep.record, address, PLEAT_EVENT_FREE_REQUESTED);
-    if (!waits)
+    if (!later)
         note_freed(runtime, address);
-    return PLEAT_OK;
-}
-
-/* A free of what is paused counts at once, and reaches the policy later. PLEAT_E_NOT_READY, without
- * a text: it is not paused. */
-static pleat_result free_paused(pleat_runtime *runtime, pleat_va address)
-{
-    pleat_block block;
-    bool again;
-    if (!pleat__kept_frees_keep(runtime, address, 0, &again))
-        return PLEAT_E_NOT_READY;
-    if (again || runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK)
-        return not_found(address);
-    pleat__count_free(&runtime->stats, block.requested);
-    runtime->stats.frees++;
     return PLEAT_OK;
 }
 
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
-    uint64_t waits = 0; /* bytes */
+    uint64_t later = 0; /* bytes, where the policy hears of it later: it counts at once */
     if (__builtin_expect(runtime->tags.tagged.count != 0, 0))
         pleat__tag_forget(runtime, address);
     if (__builtin_expect(runtime->spill.on, 0))
         pleat__spill_forget(runtime, address);
-    if (__builtin_expect(runtime->pauses.first != NULL, 0)) {
-        pleat_result result = free_paused(runtime, address);
-        if (result != PLEAT_E_NOT_READY)
-            return result;
-    }
     if (runtime->pending.entries.count > 0)
-        PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &waits));
+        PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &later));
+    if (__builtin_expect(runtime->pauses.first != NULL, 0) && later == 0)
+        PLEAT_TRY(pleat__kept_frees_keep(runtime, address, &later));
     if (__builtin_expect(is_watched(runtime), 0))
-        PLEAT_TRY(note_free(runtime, address, waits != 0));
-    if (waits != 0)
-        pleat__count_free(&runtime->stats, waits);
+        PLEAT_TRY(note_free(runtime, address, later != 0));
+    if (later != 0)
+        pleat__count_free(&runtime->stats, later);
     else if (runtime->ops->free(runtime->policy, address) != PLEAT_OK)
         return not_found(address);
     runtime->stats.frees++;
@@ -491,6 +474,8 @@ pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat
     pleat_result result = find_block(runtime, address, &block);
     if (result != PLEAT_OK)
         result = not_found(address);
+    else if (pleat__kept_frees_has(&runtime->kept_frees, block.address))
+        result = pleat__fail(PLEAT_E_STATE, "%#llx has been freed", (unsigned long long)address);
     else if (block.stream != stream)
         result = capture != NULL ? pleat__capture_share(capture, address)
                                  : pleat__pending_record(&runtime->pending, block.address,

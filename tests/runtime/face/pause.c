@@ -165,6 +165,81 @@ static void pause_keeps_frees_back(void **state)
     finish(&j);
 }
 
+/* A tensor that another stream uses is freed, twice even, while it is paused, and used no more. */
+static void pause_frees_what_another_stream_uses_once(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor tensor = job_alloc(&j, 4 * JOB_PAGE, 3);
+    assert_ok(pleat_record_stream(j.runtime, tensor.address, 4));
+    assert_ok(pleat_pause(j.runtime, NULL));
+    assert_ok(pleat_free(j.runtime, tensor.address));
+    assert_true(pleat_free(j.runtime, tensor.address) != PLEAT_OK);
+    assert_int_equal(pleat_stats_of(j.runtime).live_bytes, 0);
+    assert_result(pleat_record_stream(j.runtime, tensor.address, 5), PLEAT_E_STATE);
+    job_tensor other = job_alloc(&j, 512, 3); /* hears that the stream is done */
+    assert_result(pleat_record_stream(j.runtime, tensor.address, 5), PLEAT_E_STATE);
+    assert_result(pleat_free(j.runtime, tensor.address), PLEAT_E_NOT_FOUND);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    job_free(&j, &other);
+    for (int round = 0; round < 3; round++) {
+        job_tensor again = job_alloc(&j, 4 * JOB_PAGE, 3);
+        assert_int_equal(pleat_stats_of(j.runtime).live_bytes, again.bytes);
+        assert_int_equal(again.address, tensor.address);
+        job_free(&j, &again);
+        assert_int_equal(pleat_stats_of(j.runtime).live_bytes, 0);
+    }
+    finish(&j);
+}
+
+/* A recording tells of frees while their memory is paused, and again when they are complete. */
+static void pause_is_recorded_through(void **state)
+{
+    (void)state;
+    job j;
+    pleat_trace *trace;
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, NULL));
+    job_tensor tensor = job_alloc(&j, 4 * JOB_PAGE, 0);
+    assert_ok(pleat_pause(j.runtime, NULL));
+    assert_ok(pleat_free(j.runtime, tensor.address));
+    assert_ok(pleat_resume(j.runtime, NULL));
+    job_tensor other = job_alloc(&j, 4 * JOB_PAGE, 0);
+    assert_int_equal(other.address, tensor.address);
+    job_free(&j, &other);
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    static const uint8_t kinds[] = {PLEAT_EVENT_ALLOC,          PLEAT_EVENT_FREE_REQUESTED,
+                                    PLEAT_EVENT_FREE_COMPLETED, PLEAT_EVENT_ALLOC,
+                                    PLEAT_EVENT_FREE_REQUESTED, PLEAT_EVENT_FREE_COMPLETED};
+    assert_int_equal(pleat_trace_event_count(trace), sizeof kinds);
+    for (size_t e = 0; e < sizeof kinds; e++)
+        assert_int_equal(pleat_trace_events(trace)[e].kind, kinds[e]);
+    pleat_trace_free(trace);
+    pleat_record_end(j.runtime);
+    finish(&j);
+}
+
+static void pause_lets_every_free_go(void **state)
+{
+    (void)state;
+    enum { MANY = 5000 };
+    job j;
+    static pleat_va tensors[MANY];
+    job_start(&j, "pleat", NULL, 0);
+    for (int t = 0; t < MANY; t++)
+        assert_ok(pleat_alloc(j.runtime, 4096, 0, &tensors[t]));
+    assert_ok(pleat_pause(j.runtime, NULL));
+    for (int t = 0; t < MANY; t++)
+        if (t % 3 != 0)
+            assert_ok(pleat_free(j.runtime, tensors[t]));
+    assert_ok(pleat_resume(j.runtime, NULL));
+    assert_int_equal(pleat_stats_of(j.runtime).live_bytes, (MANY + 2) / 3 * 4096u);
+    for (int t = 0; t < MANY; t++)
+        assert_result(pleat_free(j.runtime, tensors[t]), t % 3 != 0 ? PLEAT_E_NOT_FOUND : PLEAT_OK);
+    finish(&j);
+}
+
 static void pause_of_a_captured_graph_keeps_its_memory(void **state)
 {
     (void)state;
@@ -376,6 +451,9 @@ int main(void)
         cmocka_unit_test(pause_of_a_tag_leaves_the_others_usable),
         cmocka_unit_test(pause_of_two_tags_keeps_both),
         cmocka_unit_test(pause_keeps_frees_back),
+        cmocka_unit_test(pause_frees_what_another_stream_uses_once),
+        cmocka_unit_test(pause_is_recorded_through),
+        cmocka_unit_test(pause_lets_every_free_go),
         cmocka_unit_test(pause_of_a_captured_graph_keeps_its_memory),
         cmocka_unit_test(pause_without_room_to_resume_stays_and_loses_nothing),
         cmocka_unit_test(pause_refuses_what_it_cannot_do),
