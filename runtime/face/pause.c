@@ -83,13 +83,14 @@ static pleat_result for_blocks(pleat_runtime *runtime, pleat__pause *pause, bool
     return PLEAT_OK;
 }
 
+/* What was spilled takes none of the device's memory, where it may have no room later (spill.h). */
 static pleat_result list_chunks(pleat_runtime *runtime, pleat__pause *pause,
                                 const pleat_block *block)
 {
     pages of = pages_of(runtime, block);
     for (uint64_t page = of.first; page < of.end; page++) {
         pleat__chunk *chunk = chunk_at(runtime, page);
-        if (can_rest(chunk))
+        if (can_rest(chunk) && !chunk->on_host)
             PLEAT_TRY(pleat__pause_add(runtime, pause, chunk));
     }
     return PLEAT_OK;

@@ -152,6 +152,36 @@ static void spill_takes_what_is_used_least(void **state)
     end(&f);
 }
 
+/* What lies in host memory stays there: the budget has no room for it when the rest comes back. */
+static void spill_outlasts_a_pause(void **state)
+{
+    (void)state;
+    fixture f;
+    open_host(&f, 1024 * MIB, false);
+    pleat_runtime_options options = {
+        .size = sizeof options, .budget_bytes = 32 * MIB, .conf = "spill:host"};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    enum { TENSORS = 10 };
+    pleat_va tensors[TENSORS];
+    for (int t = 0; t < TENSORS; t++) {
+        tensors[t] = take(&f, 6 * MIB, 0);
+        memset((void *)(uintptr_t)tensors[t], t + 1, 6 * MIB);
+    }
+    uint64_t spilled = pleat_stats_of(f.runtime).host_bytes;
+    assert_true(spilled > 0);
+    assert_ok(pleat_pause(f.runtime, NULL));
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).host_bytes, spilled);
+    assert_ok(pleat_free(f.runtime, tensors[0]));
+    assert_ok(pleat_resume(f.runtime, NULL));
+    for (int t = 1; t < TENSORS; t++) {
+        for (uint64_t at = 0; at < 6 * MIB; at += 4096)
+            assert_int_equal(*(char *)(uintptr_t)(tensors[t] + at), t + 1);
+        assert_ok(pleat_free(f.runtime, tensors[t]));
+    }
+    end(&f);
+}
+
 static void spill_settings_are_checked(void **state)
 {
     (void)state;
@@ -204,6 +234,7 @@ int main(void)
         cmocka_unit_test(spill_off_refuses_as_before),
         cmocka_unit_test(spill_comes_back_when_there_is_room),
         cmocka_unit_test(spill_takes_what_is_used_least),
+        cmocka_unit_test(spill_outlasts_a_pause),
         cmocka_unit_test(spill_settings_are_checked),
         cmocka_unit_test(spill_survives_each_verb_that_fails),
     };
