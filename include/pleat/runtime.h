@@ -7,7 +7,8 @@
  * ORDER     Memory is stream-ordered: what is freed on a stream may be reused by later work of the
  *           same stream at once, by another stream only after an event says so.
  * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime as it was and usable; the
- *           text says live, physical, budget, reusable and the largest request that would fit.
+ *           text says live, physical, budget, reusable and the largest request that would fit; in a
+ *           capture, how much of its memory is used.
  * THREADS   Every function may be called from any thread.
  * PROCESSES In a child of fork every call on a runtime that its parent made is PLEAT_E_STATE, and
  *           pleat_runtime_destroy does nothing; the child may make runtimes of its own.
@@ -66,7 +67,8 @@ PLEAT_API pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va addr
                                            pleat_stream stream);
 /* An iteration begins here. */
 PLEAT_API pleat_result pleat_mark(pleat_runtime *runtime);
-/* The calling program enters a phase or a module window, by name; "" leaves it. */
+/* The calling program enters a phase or a module window, by name; "" leaves it. Of a name in a
+ * recording 250 bytes are kept, and what is not UTF-8 becomes '?'. */
 PLEAT_API pleat_result pleat_phase(pleat_runtime *runtime, const char *name);
 /* Gives cached memory back to the device. */
 PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
@@ -80,7 +82,8 @@ PLEAT_API pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes,
  *
  * The memory of live allocations goes back to the device for a while, and comes back at the same
  * addresses: what holds an address goes on holding, captured graphs too. Chunks go on which nothing
- * else lies. Meanwhile the program must not use what is paused; it may free it, and allocate. */
+ * else lies; what was shared with other processes or spilled to the host stays where it is.
+ * Meanwhile the program must not use what is paused; it may free it, and allocate. */
 
 enum {
     PLEAT_OFFLOAD_HOST = 0,    /* what lives is copied to pinned host memory, and back */
@@ -95,12 +98,13 @@ typedef struct pleat_pause_options {
 
 /* options may be NULL. Waits for the work that allocating streams had been given by now, and for
  * the copies; other streams that use the memory are the caller's to wait for. On failure all is as
- * it was. PLEAT_E_STATE: it is paused already, or a stream captures a graph. PLEAT_E_UNSUPPORTED:
- * by this policy. */
+ * it was. PLEAT_E_STATE: it is paused already, or a stream captures a graph. PLEAT_E_NOT_FOUND:
+ * nothing was ever allocated with the tag. PLEAT_E_UNSUPPORTED: by this policy. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_pause(pleat_runtime *runtime,
                                                    const pleat_pause_options *options);
 /* What was paused by that tag, or (NULL) all. On failure it stays paused, and may be resumed later:
- * PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY. PLEAT_E_STATE: nothing is paused. */
+ * PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY. PLEAT_E_STATE: nothing is paused. PLEAT_E_NOT_FOUND as
+ * above. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_resume(pleat_runtime *runtime, const char *tag);
 /* What the calling thread allocates from now on has this tag, on every runtime; NULL or "" ends it.
  * PLEAT_E_LIMIT: there may be 256 tags, of up to 63 letters. */
@@ -291,8 +295,9 @@ PLEAT_API int pleat_record_complete(pleat_runtime *runtime);
 /* Whether what was recorded so far is enough for a plan: all of it, or at least eight iterations of
  * which the last ones asked for as many bytes each. Recording goes on all the same. */
 PLEAT_API int pleat_record_enough(pleat_runtime *runtime);
-/* A copy of what was recorded so far; it is the caller's. PLEAT_E_STATE when nothing records;
- * PLEAT_E_NO_MEMORY also when recording ended early for lack of host memory. */
+/* A copy of what was recorded so far; it is the caller's. PLEAT_E_STATE when nothing records; when
+ * recording ended early, why: PLEAT_E_NO_MEMORY, or PLEAT_E_INPUT where a trace has no room for
+ * it, at 65,536 streams for example. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out);
 /* Ends recording and forgets what was recorded. */
 PLEAT_API void pleat_record_end(pleat_runtime *runtime);

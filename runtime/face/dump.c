@@ -202,9 +202,9 @@ static void write_json(FILE *out, const snapshot *s)
 
 pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format format, FILE *out)
 {
-    PLEAT__TRY_HERE(runtime);
     if (runtime == NULL || out == NULL || (format != PLEAT_DUMP_TEXT && format != PLEAT_DUMP_JSON))
         return pleat__fail(PLEAT_E_INVALID, "a dump needs a runtime, a format and a stream");
+    PLEAT__TRY_HERE(runtime);
     snapshot s = {.arena = runtime->arena};
     pleat__gate_lock(&runtime->gate);
     gather(&s, runtime);

@@ -160,6 +160,9 @@ static pleat_result write_plan(pleat__keep *keep)
     char folder[PLEAT__PLAN_CACHE_PATH];
     pleat__plan_key key;
     pleat_plan *plan;
+    /* Of a part of an iteration it would be a plan of another job. */
+    if (keep->given.failed.result != PLEAT_OK)
+        return pleat__fail_again(&keep->given.failed);
     if (!pleat__plan_key_of(keep->given.trace, keep->device, keep->chunk_bytes, keep->program_hash,
                             &key))
         return pleat__fail(PLEAT_E_NOT_FOUND, "nothing was allocated");
@@ -344,7 +347,9 @@ pleat_result pleat_keep_plan(pleat_runtime *runtime)
     if (!keep->on)
         return pleat__fail(PLEAT_E_STATE, "this runtime keeps no plan (setting keep)");
     keep_now(runtime);
-    return keep->working ? pleat__mapper_wait(keep->thread, &keep->job) : PLEAT_E_NO_MEMORY;
+    if (!keep->working)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "there is no thread to make a plan");
+    return pleat__mapper_wait(keep->thread, &keep->job);
 }
 
 void pleat__keep_release(pleat__keep *keep)

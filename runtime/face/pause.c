@@ -66,7 +66,8 @@ static bool can_rest(const pleat__chunk *chunk)
 typedef pleat_result (*block_call)(pleat_runtime *runtime, pleat__pause *pause,
                                    const pleat_block *block);
 
-/* Every block whose tag is the pause's or, with `others`, is not. */
+/* Every block whose tag is the pause's or, with `others`, is not. What is shared stays what other
+ * processes see: it is one of the others. */
 static pleat_result for_blocks(pleat_runtime *runtime, pleat__pause *pause, bool others,
                                block_call call)
 {
@@ -75,7 +76,8 @@ static pleat_result for_blocks(pleat_runtime *runtime, pleat__pause *pause, bool
     pleat_va at = pleat__space_base(runtime->space);
     while ((at = ops->next(runtime->policy, at)) != 0 &&
            ops->block_of(runtime->policy, at, &block) == PLEAT_OK) {
-        bool meant = pause->tag == 0 || pleat__tag_at(runtime, block.address) == pause->tag;
+        bool meant = !pleat__is_shared(runtime, block.address) &&
+                     (pause->tag == 0 || pleat__tag_at(runtime, block.address) == pause->tag);
         if (meant != others)
             PLEAT_TRY(call(runtime, pause, &block));
         at = block.address + block.bytes;
@@ -293,6 +295,8 @@ pleat_result pleat__pause_rest(pleat_runtime *runtime, pleat__pause *pause)
 static pleat_result pause_locked(pleat_runtime *runtime, uint32_t tag, uint32_t offload)
 {
     pleat__pause *pause;
+    if (runtime->gate.captured_count != 0)
+        return pleat__fail(PLEAT_E_STATE, "pause: a stream captures a graph");
     for (const pleat__pause *at = runtime->pauses.first; at != NULL; at = at->next)
         if (at->tag == tag || at->tag == 0)
             return pleat__fail(PLEAT_E_STATE, "it is paused already");

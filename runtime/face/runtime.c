@@ -207,6 +207,8 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__keep_release(&runtime->keep);
     pleat__canary_destroy(&runtime->canary);
     pleat__imports_release(&runtime->imports);
+    if (runtime->shared.entries != NULL)
+        pleat__address_map_destroy(&runtime->shared);
     pleat__gate_release(&runtime->gate);
     pleat__space_destroy(runtime->space);
     pleat__tenancy_leave(runtime->tenancy);
@@ -266,15 +268,23 @@ void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
     PLEAT_CHECK(result == PLEAT_OK);
 }
 
+/* Why more than the limit is refused: the budget's fault, or not even the device has it. */
+static pleat_result refusal_of(const pleat_runtime *runtime, uint64_t bytes)
+{
+    bool by_budget = runtime->has_budget || runtime->is_limited;
+    return by_budget && bytes <= runtime->limits.device_bytes ? PLEAT_E_BUDGET
+                                                              : PLEAT_E_OUT_OF_MEMORY;
+}
+
 /* Under the lock. */
 static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                pleat_va *address)
 {
     if (runtime->pending.waiting > 0)
         pleat__pending_poll(&runtime->pending, 8);
-    return bytes <= runtime->limit_bytes
-               ? runtime->ops->alloc(runtime->policy, bytes, stream, address)
-               : pleat__fail(PLEAT_E_OUT_OF_MEMORY, "more than there is");
+    if (bytes <= runtime->limit_bytes)
+        return runtime->ops->alloc(runtime->policy, bytes, stream, address);
+    return pleat__fail(refusal_of(runtime, bytes), "more than there is");
 }
 
 /* What the policy could not serve at once: another thread issued verbs, or there is no memory. */
@@ -346,20 +356,22 @@ static pleat_result alloc_captured(pleat_runtime *runtime, pleat_capture *captur
 {
     pleat_result result = pleat__capture_alloc(capture, bytes, stream, address);
     runtime->stats.requests += result == PLEAT_OK;
+    runtime->stats.out_of_memory += result == PLEAT_E_OUT_OF_MEMORY;
     return result;
 }
 
 static pleat_result alloc_noted(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                 pleat_va *address)
 {
-    PLEAT_TRY(pleat__tag_reserve(runtime));
+    uint32_t tag;
+    PLEAT_TRY(pleat__tag_reserve(runtime, &tag));
     pleat_result result = pleat__spill_reserve(runtime);
     if (result != PLEAT_OK) {
-        pleat__tag_note(runtime, 0);
+        pleat__tag_note(runtime, tag, 0);
         return result;
     }
     result = pleat__alloc_locked(runtime, bytes, stream, address);
-    pleat__tag_note(runtime, result == PLEAT_OK ? *address : 0);
+    pleat__tag_note(runtime, tag, result == PLEAT_OK ? *address : 0);
     pleat__spill_note(runtime, result == PLEAT_OK ? *address : 0);
     return result;
 }
@@ -415,6 +427,8 @@ pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
     uint64_t later = 0; /* bytes, where the policy hears of it later: it counts at once */
     if (__builtin_expect(runtime->tags.tagged.count != 0, 0))
         pleat__tag_forget(runtime, address);
+    if (__builtin_expect(runtime->shared.count != 0, 0))
+        pleat__share_forget(runtime, address);
     if (__builtin_expect(runtime->spill.on, 0))
         pleat__spill_forget(runtime, address);
     if (runtime->pending.entries.count > 0)

@@ -52,7 +52,8 @@ struct pleat_runtime {
     pleat__keep keep;
     pleat__imports imports;
     pleat__canary canary;
-    bool shares; /* setting share:on */
+    bool shares;               /* setting share:on */
+    pleat__address_map shared; /* allocations that other processes may see (share.h) */
     pleat_freed_callback freed_callback;
     void *freed_context;
     pleat__watch *watch; /* NULL: no log is written */

@@ -5,7 +5,8 @@
  * A piece is a chunk as it was created: only whole ones can be exported and mapped. An allocation
  * begins and ends anywhere in its pieces, so a process that receives one sees its neighbours' bytes
  * too, as with the driver's own way of sharing an allocation. The allocation's chunks stay behind
- * its addresses for as long as it lives, whatever else is mapped and unmapped meanwhile.
+ * its addresses for as long as it lives, whatever else is mapped and unmapped meanwhile: neither a
+ * pause nor spilling takes them.
  */
 #include <runtime/face/share.h>
 
@@ -58,6 +59,24 @@ static pleat__chunk *walk_pieces(pleat_runtime *runtime, const pleat_block *bloc
     return NULL;
 }
 
+/* Room for one more, which is noted when it is exported. */
+static pleat_result reserve_shared(pleat_runtime *runtime)
+{
+    if (runtime->shared.entries == NULL)
+        PLEAT_TRY(pleat__address_map_create(runtime->arena, &runtime->shared));
+    return pleat__address_map_reserve(&runtime->shared);
+}
+
+bool pleat__is_shared(const pleat_runtime *runtime, pleat_va address)
+{
+    return runtime->shared.count != 0 && pleat__address_map_find(&runtime->shared, address) != NULL;
+}
+
+void pleat__share_forget(pleat_runtime *runtime, pleat_va address)
+{
+    (void)pleat__address_map_remove(&runtime->shared, address);
+}
+
 pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address, pleat_share *share)
 {
     PLEAT__TRY_HERE(runtime);
@@ -78,8 +97,14 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
     pleat_share share;
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = find_block(runtime, address, &block);
+    if (result == PLEAT_OK)
+        result = reserve_shared(runtime);
     pleat__chunk *chunk = result == PLEAT_OK ? walk_pieces(runtime, &block, index, &share) : NULL;
-    if (chunk != NULL) {
+    if (chunk != NULL && chunk->rests) {
+        result = pleat__fail(PLEAT_E_STATE, "%#llx is paused", (unsigned long long)address);
+    } else if (chunk != NULL) {
+        if (!pleat__is_shared(runtime, block.address))
+            pleat__address_map_insert(&runtime->shared, block.address, runtime);
         *bytes = chunk->pages * pleat__space_page_bytes(runtime->space);
         pleat__gate_leave(&runtime->gate);
         result = pleat__space_export(runtime->space, chunk, fd);

@@ -7,6 +7,7 @@
 #ifndef PLEAT_RUNTIME_FACE_SHARE_H
 #define PLEAT_RUNTIME_FACE_SHARE_H
 
+#include <pleat/runtime.h>
 #include <runtime/base/gate.h>
 
 /* Address space for another process's pieces, and how much of it is mapped. */
@@ -32,5 +33,10 @@ PLEAT_NODISCARD pleat_result pleat__import_piece(pleat__imports *imports, pleat_
 pleat_result pleat__import_end(pleat__imports *imports, pleat_va address);
 /* The records; what is mapped goes with the space. */
 void pleat__imports_release(pleat__imports *imports);
+
+/* Whether other processes may see the allocation's memory, so that it stays behind its address. */
+bool pleat__is_shared(const pleat_runtime *runtime, pleat_va address);
+/* It is freed. */
+void pleat__share_forget(pleat_runtime *runtime, pleat_va address);
 
 #endif

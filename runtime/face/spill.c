@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is of this iteration ranks behind what has outlived one (D481). */
+/* What is of this iteration ranks behind what has outlived one (D481), and last what stays where it
+ * is: its age is not known, or other processes see its memory. */
 #define OF_ITERATION (UINT64_C(1) << 62)
+#define STAYS        UINT64_MAX
 /* At least so much of the cap goes at a time, since the GPU is waited for; and so much is left at
  * the peak when something comes back: less, and it would go again soon (D216). */
 #define PART_SHARE 64u
@@ -91,8 +93,8 @@ static uint64_t rank_of(const pleat_runtime *runtime, pleat_va address)
 {
     const pleat__spill *spill = &runtime->spill;
     uint64_t born = (uint64_t)(uintptr_t)pleat__address_map_find(&spill->born, address);
-    if (born == 0)
-        return UINT64_MAX; /* it is not known: it stays */
+    if (born == 0 || pleat__is_shared(runtime, address))
+        return STAYS;
     return born <= spill->marked ? spill->marked - born : OF_ITERATION + born;
 }
 
@@ -145,7 +147,7 @@ static size_t first_of(const pleat_runtime *runtime, const chunks *found, uint64
 {
     uint64_t sum = 0;
     size_t count = 0;
-    while (count < found->count && sum < bytes && found->all[count]->rank != UINT64_MAX)
+    while (count < found->count && sum < bytes && found->all[count]->rank != STAYS)
         sum += found->all[count++]->pages * pleat__space_page_bytes(runtime->space);
     return count;
 }
@@ -189,6 +191,8 @@ static void bring_back(pleat_runtime *runtime, uint64_t bytes)
         qsort(found.all, found.count, sizeof *found.all, compare);
         size_t count = 0;
         uint64_t sum = 0;
+        while (found.count > 0 && found.all[found.count - 1]->rank == STAYS)
+            found.count--;
         /* Those that rank last are used most. */
         while (count < found.count) {
             const pleat__chunk *chunk = found.all[found.count - 1 - count];

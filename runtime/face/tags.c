@@ -52,23 +52,24 @@ pleat_result pleat_tag(const char *name)
     return PLEAT_OK;
 }
 
-pleat_result pleat__tag_reserve(pleat_runtime *runtime)
+pleat_result pleat__tag_reserve(pleat_runtime *runtime, uint32_t *tag)
 {
     pleat__address_map *tagged = &runtime->tags.tagged;
-    if (tag_now == 0)
+    *tag = tag_now;
+    if (*tag == 0)
         return PLEAT_OK;
     if (tagged->entries == NULL)
         PLEAT_TRY(pleat__address_map_create(runtime->arena, tagged));
     return pleat__address_map_promise(tagged);
 }
 
-void pleat__tag_note(pleat_runtime *runtime, pleat_va address)
+void pleat__tag_note(pleat_runtime *runtime, uint32_t tag, pleat_va address)
 {
-    if (tag_now == 0)
+    if (tag == 0)
         return;
     pleat__address_map_give_up(&runtime->tags.tagged);
     if (address != 0)
-        pleat__address_map_insert(&runtime->tags.tagged, address, (void *)(uintptr_t)tag_now);
+        pleat__address_map_insert(&runtime->tags.tagged, address, (void *)(uintptr_t)tag);
 }
 
 void pleat__tag_forget(pleat_runtime *runtime, pleat_va address)

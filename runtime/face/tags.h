@@ -21,10 +21,10 @@ extern atomic_bool pleat__allocations_are_noted;
 /* From now on. */
 void pleat__note_allocations(void);
 
-/* With the lock. Before an allocation of a thread that has a tag; and after it, with the address 0
- * where there is none. */
-PLEAT_NODISCARD pleat_result pleat__tag_reserve(pleat_runtime *runtime);
-void pleat__tag_note(pleat_runtime *runtime, pleat_va address);
+/* With the lock. Before an allocation, the thread's tag, which the program's callbacks may change
+ * meanwhile; and after it, with the address 0 where there is none. */
+PLEAT_NODISCARD pleat_result pleat__tag_reserve(pleat_runtime *runtime, uint32_t *tag);
+void pleat__tag_note(pleat_runtime *runtime, uint32_t tag, pleat_va address);
 /* The allocation is freed. */
 void pleat__tag_forget(pleat_runtime *runtime, pleat_va address);
 /* The tag of what begins at an address; 0: none. With the lock. */

@@ -84,9 +84,9 @@ void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void 
 
 pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
 {
-    PLEAT__TRY_HERE(runtime);
     if (runtime == NULL || visit == NULL)
         return pleat__fail(PLEAT_E_INVALID, "a walk needs a runtime and a visitor");
+    PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
     pleat__walk_locked(runtime, visit, context);
     pleat__gate_unlock(&runtime->gate);

@@ -9,8 +9,8 @@
 #include <runtime/observe/trace_writer.h>
 
 #include <internal/error.h>
+#include <internal/utf8.h>
 #include <plan/trace/import.h>
-#include <stdio.h>
 #include <string.h>
 
 #define EVENTS_MOST (UINT64_C(4) << 20) /* D199 */
@@ -25,6 +25,9 @@ pleat_result pleat__record_begin(pleat__record *record, pleat__arena *arena, int
     pleat_record_options options = {0};
     if (record->trace != NULL)
         return pleat__fail(PLEAT_E_STATE, "this runtime records already");
+    if (given != NULL && given->size < sizeof(uint32_t))
+        return pleat__fail(PLEAT_E_ABI, "pleat_record_options of %u bytes: set its size field",
+                           given->size);
     if (given != NULL)
         memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     *record = (pleat__record){
@@ -58,9 +61,9 @@ pleat_result pleat__record_copy(const pleat__record *record, pleat_trace **out)
 {
     if (record->trace == NULL)
         return pleat__fail(PLEAT_E_STATE, "this runtime does not record");
-    if (record->failed != PLEAT_OK)
-        return pleat__fail(record->failed, "recording ended after %zu events, for lack of memory",
-                           pleat_trace_event_count(record->trace));
+    if (record->failed.result != PLEAT_OK)
+        return pleat__fail(record->failed.result, "recording ended after %zu events: %s",
+                           pleat_trace_event_count(record->trace), record->failed.text);
     return pleat__trace_copy(record->trace, pleat_trace_event_count(record->trace), out);
 }
 
@@ -68,7 +71,7 @@ static void end_with(pleat__record *record, pleat_result result)
 {
     if (result == PLEAT_OK)
         return;
-    record->failed = result;
+    record->failed = *pleat_last_error();
     record->complete = true;
 }
 
@@ -156,7 +159,8 @@ bool pleat__record_is_enough(const pleat__record *record)
 
 void pleat__record_phase(pleat__record *record, const char *name)
 {
-    char label[256];
-    snprintf(label, sizeof label, "phase=%.200s", name);
-    end_with(record, pleat_trace_add_label(record->trace, label, strlen(label), &record->label));
+    char label[256] = "phase=";
+    size_t length = strlen(label);
+    length += pleat__utf8_line(name, strlen(name), label + length, sizeof label - length);
+    end_with(record, pleat_trace_add_label(record->trace, label, length, &record->label));
 }

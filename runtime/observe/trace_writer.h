@@ -20,7 +20,7 @@ typedef struct pleat__record {
     pleat__arena *arena;
     pleat__address_map live; /* address -> request and stream */
     bool complete;
-    pleat_result failed; /* why recording ended early */
+    pleat_error failed; /* why recording ended early */
     bool has_stream;
     uint8_t device;
     uint16_t last_index; /* of last_stream in the trace */

@@ -35,6 +35,35 @@ static void budget_may_be_lifted_by_the_program_that_is_asked(void **state)
     }
 }
 
+static int tag_and_lift(void *context, uint64_t bytes, pleat_stream stream)
+{
+    assert_ok(pleat_tag("of the callback"));
+    return lift_budget(context, bytes, stream);
+}
+
+/* What the callback says of its thread's tag is of later requests. */
+static void callback_may_change_the_tag(void **state)
+{
+    (void)state;
+    fixture f;
+    open_host(&f, 1024 * MIB, false);
+    pleat_runtime_options options = {.size = sizeof options,
+                                     .budget_bytes = 100 * MIB,
+                                     .memory_callback = tag_and_lift,
+                                     .memory_context = &f};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    assert_ok(pleat_tag("before"));
+    assert_ok(pleat_tag(NULL));
+    pleat_va address = take(&f, 350 * MIB, 0);
+    pleat_pause_options pause = {.size = sizeof pause, .tag = "of the callback"};
+    assert_ok(pleat_pause(f.runtime, &pause));
+    assert_true(pleat_stats_of(f.runtime).physical_bytes >= 350 * MIB);
+    assert_ok(pleat_resume(f.runtime, NULL));
+    assert_ok(pleat_tag(NULL));
+    assert_ok(pleat_free(f.runtime, address));
+    end(&f);
+}
+
 static void runtime_checks_its_arguments(void **state)
 {
     (void)state;
@@ -146,7 +175,7 @@ static void out_of_memory_says_what_there_is(void **state)
         /* And it does fit. */
         pleat_va fits = take(&f, 40 * MIB, 0);
         assert_ok(pleat_free(f.runtime, fits));
-        assert_result(pleat_alloc(f.runtime, 101 * MIB, 0, &refused), PLEAT_E_OUT_OF_MEMORY);
+        assert_result(pleat_alloc(f.runtime, 101 * MIB, 0, &refused), PLEAT_E_BUDGET);
         assert_result(pleat_alloc(f.runtime, UINT64_MAX, 0, &refused), PLEAT_E_OUT_OF_MEMORY);
         pleat_stats stats = pleat_stats_of(f.runtime);
         assert_int_equal(stats.out_of_memory, 3);
@@ -157,7 +186,7 @@ static void out_of_memory_says_what_there_is(void **state)
         pleat_va split = take(&f, 12 * MIB, 0);
         assert_ok(pleat_free(f.runtime, take(&f, 16 * MIB, 0)));
         assert_ok(pleat_set_budget(f.runtime, 3 * MIB));
-        assert_result(pleat_alloc(f.runtime, 4 * MIB, 0, &refused), PLEAT_E_OUT_OF_MEMORY);
+        assert_result(pleat_alloc(f.runtime, 4 * MIB, 0, &refused), PLEAT_E_BUDGET);
         const char *fit = strstr(pleat_last_error()->text, "would fit now ");
         assert_non_null(fit);
         assert_true(atof(fit + strlen("would fit now ")) <= 3);
@@ -375,6 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(budget_may_be_lifted_by_the_program_that_is_asked),
+        cmocka_unit_test(callback_may_change_the_tag),
         cmocka_unit_test(runtime_checks_its_arguments),
         cmocka_unit_test(runtime_serves_and_counts),
         cmocka_unit_test(out_of_memory_gives_caches_back_first),

@@ -6,6 +6,7 @@
 #include "failing.h"
 
 #include <pthread.h>
+#include <runtime/face/runtime_internal.h>
 #include <runtime/learn/learner.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -361,6 +362,12 @@ static void keep_says_why_nothing_was_kept(void **state)
     job_tensor one = job_alloc(&j, 4096, 0);
     assert_result(pleat_keep_plan(j.runtime), PLEAT_E_INPUT);
     job_free(&j, &one);
+    finish_run(&j);
+    /* Of a recording that ended early there is none either. */
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    iterate(&j, &shape, 2, true);
+    j.runtime->keep.record.failed.result = PLEAT_E_NO_MEMORY;
+    assert_result(pleat_keep_plan(j.runtime), PLEAT_E_NO_MEMORY);
     finish_run(&j);
     assert_int_equal(chmod(cache, 0777), 0);
     job_start_with(&j, "pleat", NULL, 0, KEEP);

@@ -6,6 +6,7 @@
 #include "fixture.h"
 
 #include <runtime/face/runtime_internal.h>
+#include <unistd.h>
 
 /* States that stay, and an iteration's tensors. */
 enum { STATES = 12 };
@@ -182,6 +183,36 @@ static void spill_outlasts_a_pause(void **state)
     end(&f);
 }
 
+/* What another process sees stays where it is, though it is used least. */
+static void spill_leaves_what_is_shared(void **state)
+{
+    (void)state;
+    fixture f;
+    int fd;
+    uint64_t bytes;
+    open_host(&f, 1024 * MIB, false);
+    pleat_runtime_options options = {
+        .size = sizeof options, .budget_bytes = 32 * MIB, .conf = "spill:host,share:on"};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    pleat_va others[8] = {take(&f, 6 * MIB, 0)}, shared = take(&f, 2 * MIB, 0);
+    assert_ok(pleat_share_piece(f.runtime, shared, 0, &fd, &bytes));
+    assert_int_equal(close(fd), 0);
+    uint64_t page = pleat__space_page_bytes(f.runtime->space);
+    uint64_t at = (shared - pleat__space_base(f.runtime->space)) / page;
+    pleat__chunk *chunk = pleat__space_chunk_at(f.runtime->space, at, NULL);
+    pleat_handle handle = chunk->handle;
+    assert_ok(pleat_mark(f.runtime)); /* what came last before it goes first */
+    for (int t = 1; t < 8; t++) {
+        others[t] = take(&f, 6 * MIB, 0);
+        assert_int_equal(chunk->handle, handle);
+    }
+    assert_true(pleat_stats_of(f.runtime).host_bytes > 0);
+    for (int t = 0; t < 8; t++)
+        assert_ok(pleat_free(f.runtime, others[t]));
+    assert_ok(pleat_free(f.runtime, shared));
+    end(&f);
+}
+
 static void spill_settings_are_checked(void **state)
 {
     (void)state;
@@ -235,6 +266,7 @@ int main(void)
         cmocka_unit_test(spill_comes_back_when_there_is_room),
         cmocka_unit_test(spill_takes_what_is_used_least),
         cmocka_unit_test(spill_outlasts_a_pause),
+        cmocka_unit_test(spill_leaves_what_is_shared),
         cmocka_unit_test(spill_settings_are_checked),
         cmocka_unit_test(spill_survives_each_verb_that_fails),
     };

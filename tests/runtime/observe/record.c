@@ -4,7 +4,9 @@
  */
 #include "job.h"
 
+#include <internal/arena.h>
 #include <pleat/trace.h>
+#include <runtime/observe/trace_writer.h>
 #include <unistd.h>
 #include <vmm/host/host.h>
 
@@ -160,6 +162,56 @@ static void record_ends_at_its_most_events(void **state)
     assert_int_equal(pleat_trace_event_count(trace), 5);
     pleat_trace_free(trace);
     job_stop(&j);
+}
+
+/* A name that is long, or no UTF-8, is recorded as far as a label may have it. */
+static void record_takes_any_name_of_a_phase(void **state)
+{
+    (void)state;
+    static const char three[] = "\xe5\xb1\xa4"; /* one character */
+    char longest[300] = "", wanted[300] = "phase=";
+    job j;
+    pleat_trace *trace;
+    pleat_va address;
+    for (int i = 0; i < 90; i++)
+        strcat(longest, three);
+    for (int i = 0; i < 250 / 3; i++)
+        strcat(wanted, three);
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, NULL));
+    const char *const names[] = {longest, "a\xffz"}, *const labels[] = {wanted, "phase=a?z"};
+    for (int n = 0; n < 2; n++) {
+        assert_ok(pleat_phase(j.runtime, names[n]));
+        assert_ok(pleat_alloc(j.runtime, 512, 0, &address));
+    }
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    for (int n = 0; n < 2; n++) {
+        uint32_t label = pleat_trace_events(trace)[n].label;
+        assert_string_equal(pleat_trace_label(trace, label), labels[n]);
+    }
+    pleat_trace_free(trace);
+    job_stop(&j);
+}
+
+static void record_says_why_it_ended(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__record record = {0};
+    pleat_trace *trace;
+    const pleat_record_options none = {0};
+    assert_ok(pleat__arena_create(&arena));
+    assert_result(pleat__record_begin(&record, arena, 0, 0, &none), PLEAT_E_ABI);
+    assert_ok(pleat__record_begin(&record, arena, 0, 0, NULL));
+    for (pleat_stream s = 0; s <= 65536; s++) {
+        assert_false(record.complete);
+        pleat__record_alloc(&record, 512 * (s + 1), 512, s);
+    }
+    assert_true(record.complete);
+    assert_result(pleat__record_copy(&record, &trace), PLEAT_E_INPUT);
+    assert_non_null(strstr(pleat_last_error()->text, "at most 65,536 streams"));
+    pleat__record_release(&record);
+    pleat__arena_destroy(arena);
 }
 
 typedef struct heard {
@@ -324,6 +376,8 @@ int main(void)
         cmocka_unit_test(record_of_a_steady_job_is_enough_sooner),
         cmocka_unit_test(record_has_what_happened),
         cmocka_unit_test(record_ends_at_its_most_events),
+        cmocka_unit_test(record_takes_any_name_of_a_phase),
+        cmocka_unit_test(record_says_why_it_ended),
         cmocka_unit_test(freed_is_told_when_memory_may_be_used_again),
         cmocka_unit_test(share_shows_the_same_bytes_elsewhere),
         cmocka_unit_test(share_must_be_asked_for),
