@@ -397,6 +397,7 @@ class Run(unittest.TestCase):
             self.assertIn("pleat run: error: ", said)
         for wrong in ([], ["--"]):
             self.assertEqual(self.run_it(*wrong)[0], 2, wrong)
+        self.assertIn("'log' is given twice", self.run_it("--log", "auto", "--conf", "log:auto", "--", "true")[1])
 
     def test_a_log_in_a_folder_with_a_comma_is_refused_at_once(self):
         with mock.patch("os.getcwd", lambda: "/a,b"):

@@ -1,4 +1,4 @@
-"""What Python asks of the shim to trim and pause memory, without a GPU and without torch: pausing.py."""
+"""What Python asks of the shim to trim and pause memory, and settings, without a GPU and without torch: pausing.py."""
 
 import importlib
 import pathlib
@@ -43,6 +43,17 @@ class FakeLibrary:
         return 0
 
 
+class Settings(unittest.TestCase):
+    def test_what_is_said_stays_and_the_rest_is_added(self):
+        from pleat import _plans
+
+        for conf, canary, whole in (("", False, "share:on,keep:on"), ("keep:off", True, "keep:off,canary:on,share:on"),
+                                    # The name of a file is no setting.
+                                    ("log:/share:on/keep:on", False, "log:/share:on/keep:on,share:on,keep:on")):
+            self.assertEqual(_plans.completed(conf, canary, True), whole)
+        self.assertEqual(_plans.completed("share:off", False, False), "share:off")
+
+
 class Pausing(unittest.TestCase):
     def test_memory_is_paused_by_tag_and_device(self):
         library = FakeLibrary()
@@ -74,6 +85,19 @@ class Pausing(unittest.TestCase):
         for call in (pleat.pause, pleat.resume, pleat.limits):
             with self.assertRaisesRegex(RuntimeError, "not enabled"):
                 call()
+
+    def test_a_pause_that_fails_leaves_nothing_paused(self):
+        library = FakeLibrary()
+        library.pleat_torch_failure = lambda: b"out of host memory"
+        pauses = library.pleat_torch_pause
+        library.pleat_torch_pause = lambda device, *more: pauses(device, *more) if device == 0 else 1
+        with mock.patch.object(pleat, "_library", library), \
+                mock.patch.object(pleat, "_used_devices", lambda: [0, 2]), \
+                mock.patch.dict(sys.modules, {"torch": mock.MagicMock()}):
+            with self.assertRaisesRegex(RuntimeError, "out of host memory"):
+                pleat.pause(tags=["a", "b"])
+        self.assertEqual(library.calls, [("pause", 0, False, b"a"), ("pause", 0, False, b"b"),
+                                         ("resume", 0, b"a"), ("resume", 0, b"b")])
 
     def test_torch_memory_savers_calls_are_served(self):
         saver = mock.MagicMock(_impl=None)

@@ -42,6 +42,7 @@ class Plans(unittest.TestCase):
         self.assertEqual((first["kept_plans"], second["kept_plans"], second["left_at"]), (0, 1, 0))
         (plan,) = self.plans()
         self.assertEqual(second["peak_physical_bytes"], plan["physical_bytes"])
+        self.assertEqual(plan["takes_bytes"], max(plan["physical_bytes"], plan["max_live_bytes"]))
         self.assertLess(second["peak_physical_bytes"], first["peak_physical_bytes"])
         self.assertEqual(second["planned"] + second["lane"], second["requests"])
 

@@ -87,6 +87,8 @@ class Tenants(unittest.TestCase):
         self.assertIn("there is no tenant 'third'", self.tenants("set", "third", "-g", "1GiB", status=3))
         self.assertIn("set takes one TENANT", self.tenants("set", status=2))
         self.tenants("reclaim", str(entry["tenant"]))
+        self.assertIn("options of set TENANT", self.tenants("--cap", "1g", status=2))
+        self.assertIn("options of watch", self.tenants("set", "second", "-n", "1", status=2))
         for wrong in (["set"], ["reclaim"], ["other"], ["watch", "x"], ["set", "a", "b"]):
             self.tenants(*wrong, status=2)
 

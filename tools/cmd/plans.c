@@ -130,6 +130,7 @@ static void put_plan(json_writer *json, const kept *all, const pleat__kept_plan 
     json_uint(json, "iteration_requests", read->steady.slot_count);
     json_uint(json, "max_live_bytes", read->max_live_bytes);
     json_uint(json, "physical_bytes", read->physical_bytes);
+    json_uint(json, "takes_bytes", taken(read));
     json_bool(json, "follows_sizes", read->recipe != NULL);
     pleat_plan_free(read);
 }

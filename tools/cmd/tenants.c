@@ -24,8 +24,8 @@
 typedef struct options {
     const char *device; /* the beginning of its name; NULL: all */
     bool json, prometheus;
-    double interval;
-    uint32_t count; /* frames; 0: until interrupted */
+    double interval; /* seconds; 0: not said, 1 */
+    uint32_t count;  /* frames; 0: until interrupted */
     const char *guarantee, *cap;
     double priority; /* negative: as it is */
 } options;
@@ -265,13 +265,14 @@ static pleat_result show(const options *o, ledgers *found)
 static pleat_result watch(const options *o, ledgers *found)
 {
     bool terminal = isatty(STDOUT_FILENO) == 1;
+    double interval = o->interval != 0 ? o->interval : 1;
     struct sigaction action = {.sa_handler = interrupt};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     for (uint32_t frame = 0; !interrupted && (o->count == 0 || frame < o->count); frame++) {
         if (frame > 0) {
-            struct timespec pause = {.tv_sec = (time_t)o->interval};
-            pause.tv_nsec = (long)((o->interval - (double)pause.tv_sec) * 1e9);
+            struct timespec pause = {.tv_sec = (time_t)interval};
+            pause.tv_nsec = (long)((interval - (double)pause.tv_sec) * 1e9);
             if (nanosleep(&pause, NULL) != 0 && interrupted)
                 break;
         }
@@ -366,6 +367,17 @@ static const char help[] =
     "\n"
     "TENANT is a number or a name of the first column.\n";
 
+/* An option that the command would pass by, or NULL. */
+static const char *stray_option(const options *o, const char *verb)
+{
+    bool sets = strcmp(verb, "set") == 0, watches = strcmp(verb, "watch") == 0;
+    if (!sets && (o->guarantee != NULL || o->cap != NULL || o->priority >= 0))
+        return "--guarantee, --cap and --priority are options of set TENANT";
+    if (!watches && (o->interval != 0 || o->count != 0))
+        return "--interval and --count are options of watch";
+    return NULL;
+}
+
 static pleat_result run(const options *o, int count, char **operands, ledgers *found, bool *bad)
 {
     const char *verb = count > 0 ? operands[0] : "list";
@@ -401,7 +413,7 @@ static int bad_command(const char *verb)
 
 int cli_tenants(int argc, char **argv)
 {
-    options o = {.interval = 1, .priority = -1};
+    options o = {.priority = -1};
     const cli_option table[] = {
         OPTION_JSON(&o.json),
         OPTION_FLAG('P', "prometheus", &o.prometheus, "the figures as Prometheus reads them"),
@@ -425,6 +437,9 @@ int cli_tenants(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
+    const char *stray = stray_option(&o, first < argc ? argv[first] : "list");
+    if (stray != NULL)
+        return cli_bad_use("tenants", "%s", stray);
     ledgers found = {.all = calloc(LEDGERS_MOST, sizeof *found.all)};
     bool bad = false;
     pleat_result result = found.all != NULL

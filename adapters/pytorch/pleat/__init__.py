@@ -169,13 +169,8 @@ def enable(
     wrong = wrong or _job.wrong_plan(_plans.of_devices(plan) if plan else [], budget, os.environ)
     if wrong:
         raise ValueError("pleat: " + wrong)
-    if "share:" not in conf:
-        conf += ",share:on" if conf else "share:on"
-    if canary:
-        conf += ",canary:on"
-    if plan_is_auto and policy == "pleat" and not recompute and "keep:" not in conf:
-        conf += ",keep:on"
-    _canary = "canary:on" in conf
+    conf = _plans.completed(conf, canary, plan_is_auto and policy == "pleat" and not recompute)
+    _canary = "canary:on" in conf.split(",")
     _shim.check(torch)
     if torch.cuda.is_initialized():
         raise RuntimeError(
@@ -390,10 +385,17 @@ def pause(offload="host", tags=None, device=None):
     import torch
 
     none = ctypes.c_int()
-    for each in _chosen(device):
-        torch.cuda.synchronize(each)
-        for name in _tags(tags):
-            _call(_library.pleat_torch_pause, each, offload == "discard", name.encode(), ctypes.byref(none))
+    paused = []
+    try:
+        for each in _chosen(device):
+            torch.cuda.synchronize(each)
+            for name in _tags(tags):
+                _call(_library.pleat_torch_pause, each, offload == "discard", name.encode(), ctypes.byref(none))
+                paused.append((each, name))
+    except RuntimeError:
+        for each, name in paused:
+            _call(_library.pleat_torch_resume, each, name.encode(), ctypes.byref(none))
+        raise
 
 
 def resume(tags=None, device=None):

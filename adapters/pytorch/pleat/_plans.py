@@ -95,6 +95,15 @@ def settings(conf, environment=os.environ):
     return ",".join(made)
 
 
+def completed(conf, canary, keeps):
+    """The settings with those that PyTorch's programs have where nothing else is said."""
+    made = conf.split(",") if conf else []
+    said = [setting.split(":")[0] for setting in made]
+    made += ["canary:on"] if canary else []
+    made += [key + ":on" for key, wanted in (("share", True), ("keep", keeps)) if wanted and key not in said]
+    return ",".join(made)
+
+
 def read(name, environment=os.environ):
     """The file that this process reads for `name`."""
     name = sized(name, environment)

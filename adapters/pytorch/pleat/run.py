@@ -209,7 +209,8 @@ def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
     made = environment(options, os.environ)
     program = program_of(options.program[0])
-    wrong = _job.check(made, "conf") if "PLEAT_CONF" in made else None
+    conf = _job.settings(made)
+    wrong = _job.check(dict(made, PLEAT_CONF=conf), "conf") if conf else None
     if wrong:
         fail(BAD_USE, "--conf: " + wrong)
     plans = _plans.of_ranks(options.plan) if options.plan != "auto" else []
