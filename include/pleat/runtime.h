@@ -106,8 +106,9 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_pause(pleat_runtime *runtime,
  * PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY. PLEAT_E_STATE: nothing is paused. PLEAT_E_NOT_FOUND as
  * above. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_resume(pleat_runtime *runtime, const char *tag);
-/* What the calling thread allocates from now on has this tag, on every runtime; NULL or "" ends it.
- * PLEAT_E_LIMIT: there may be 256 tags, of up to 63 letters. */
+/* What the calling thread allocates from now on has this tag, on every runtime, but for what lies
+ * in a capture's memory (pleat_capture_begin), which has none; NULL or "" ends it. PLEAT_E_LIMIT:
+ * there may be 256 tags, of up to 63 letters. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_tag(const char *name);
 
 /* A new hard cap on the bytes of chunks; 0 lifts it. One that is lower than what exists now stops

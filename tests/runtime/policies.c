@@ -391,9 +391,31 @@ static void threads_share_a_runtime(void **state)
     }
 }
 
+/* However many streams there are, each has its memory. */
+static void policies_serve_many_streams(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < POLICIES; p++) {
+        fixture f;
+        begin(&f, policies[p], 1024 * MIB, 0);
+        enum { STREAMS = 24 };
+        pleat_va large[STREAMS], small[STREAMS];
+        for (pleat_stream s = 0; s < STREAMS; s++) {
+            large[s] = take(&f, 4 * MIB, s);
+            small[s] = take(&f, 100000, s);
+        }
+        for (pleat_stream s = 0; s < STREAMS; s++) {
+            assert_ok(pleat_free(f.runtime, large[s]));
+            assert_ok(pleat_free(f.runtime, small[s]));
+        }
+        end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(policies_serve_many_streams),
         cmocka_unit_test(policies_keep_data_whole_under_a_budget),
         cmocka_unit_test(ten_thousand_iterations_leave_everything_as_it_was),
         cmocka_unit_test(policies_survive_every_failing_verb),

@@ -234,10 +234,15 @@ static pleat_result add_range(pleat__caching *caching, pool *owner, uint64_t byt
     uint64_t least = pleat__ceil_div(bytes, unit) * unit;
     /* Small requests never need as much as large ones; their range costs metadata by its length. */
     uint64_t range = caching->options.range_bytes / (owner->small ? 8 : 1);
-    uint64_t wanted = pleat__ceil_div(range, unit) * unit;
-    if (least > wanted)
+    uint64_t most = pleat__ceil_div(range, unit) * unit;
+    if (least > most)
         return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "%llu bytes are more than a segment's %llu",
-                           (unsigned long long)bytes, (unsigned long long)wanted);
+                           (unsigned long long)bytes, (unsigned long long)most);
+    /* The window has room for a few such ranges, and a job may have any number of streams: each
+     * two take half of what the two before them took. */
+    uint64_t halvings = caching->stats.segments / 2 < 6 ? caching->stats.segments / 2 : 6;
+    uint64_t wanted = pleat__ceil_div(most >> halvings, unit) * unit;
+    wanted = wanted < least ? least : wanted;
     for (;;) {
         segment *added;
         pleat_result result = make_segment(caching, owner, wanted, &added);
