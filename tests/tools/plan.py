@@ -240,6 +240,8 @@ class Plan(unittest.TestCase):
         tried = self.tried_of_another_run("1238156177", "--no-marks")
         self.assertTrue(tried["changes"])
         self.assertNotIn("half_planned_bytes", tried)
+        # Nor one of five iterations, of which no half could be told.
+        self.assertTrue(self.tried_of_another_run("2892756771", "--no-marks")["changes"])
 
     def test_what_has_no_place_is_no_saving(self):
         """Physical memory is less than max-live where dynamic requests have neither slot nor lane."""

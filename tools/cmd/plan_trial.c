@@ -90,7 +90,7 @@ static void run_half(const pleat_trace *trace, const pleat_plan_options *options
 /* Whether requests change from iteration to iteration, and how: in a plan for several sizes those
  * are called dynamic whose sizes follow nothing, which is not asked here. Where nothing marks
  * iterations a half says little: it tells two of six plans that lose, and costs five of twenty that
- * gain (D500). */
+ * gain (D500). There it is how many change that counts, from four iterations on (D505). */
 static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
                         const pleat_plan_options *options, const replay_result *whole,
                         uint64_t device_bytes, plan_trial *trial)
@@ -98,12 +98,12 @@ static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     pleat_plan_options own = *options;
     own.device = plan->device;
-    if (summary.dynamic_requests == 0 || whole->iterations / 2 < PLEAT__LEAST_PART ||
-        !pays(&trial->planned, &trial->learned))
+    if (summary.dynamic_requests == 0 || !pays(&trial->planned, &trial->learned))
         return;
     if (!whole->marked)
-        trial->changes = summary.dynamic_requests * NEARLY > summary.iteration_requests;
-    else
+        trial->changes = whole->iterations > PLEAT__LEAST_PART &&
+                         summary.dynamic_requests * NEARLY > summary.iteration_requests;
+    else if (whole->iterations / 2 >= PLEAT__LEAST_PART)
         run_half(trace, &own, whole->iterations, device_bytes, trial);
 }
 
