@@ -1,6 +1,6 @@
 /*
- * before_x.c: places for what is allocated before x is known: above what is persistent, the
- * same at every x (sizes.h, WHAT STAYS).
+ * before_x.c: places for what is persistent, one behind the other, and above it for what is
+ * allocated before x is known: the same at every x (sizes.h, WHAT STAYS).
  */
 #include <plan/sizes/layout.h>
 
@@ -93,9 +93,13 @@ static pleat_result place_stream(pleat_plan *plan, uint16_t stream, pleat__arena
 pleat_result pleat__elastic_place_prologue(pleat_plan *plan, pleat__arena *scratch)
 {
     uint64_t end = 0;
-    for (uint32_t i = 0; i < plan->first.slot_count; i++)
-        if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT)
-            end += rounded(plan->first.slots[i].size);
+    for (uint32_t i = 0; i < plan->first.slot_count; i++) {
+        pleat__slot *slot = &plan->first.slots[i];
+        if (slot->class != PLEAT__CLASS_PERSISTENT)
+            continue;
+        slot->place = end;
+        end += rounded(slot->size);
+    }
     for (uint32_t s = 0; s < plan->stream_count; s++)
         PLEAT_TRY(place_stream(plan, (uint16_t)s, scratch, &end));
     return PLEAT_OK;

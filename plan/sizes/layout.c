@@ -53,13 +53,22 @@ static pleat_result add_lanes(pleat__elastic_job *job)
     return PLEAT_OK;
 }
 
+/* The last item lies where its slot does, whatever x is (sizes.h, WHAT STAYS). */
+static void keep_place(pleat__elastic_job *job, const pleat__slot *slot)
+{
+    if (slot->place != PLEAT__NOWHERE && slot->size != 0)
+        job->items[job->problem.count - 1].fixed = slot->place;
+}
+
 static pleat_result add_items(pleat__elastic_job *job, uint32_t prologue)
 {
     const pleat_plan *plan = job->plan;
     for (uint32_t i = 0; i < plan->first.slot_count; i++) {
         const pleat__slot *slot = &plan->first.slots[i];
-        if (slot->class == PLEAT__CLASS_PERSISTENT)
-            PLEAT_TRY(add_item(job, slot->size, i, 0, plan->steady.events, slot->stream));
+        if (slot->class != PLEAT__CLASS_PERSISTENT)
+            continue;
+        PLEAT_TRY(add_item(job, slot->size, i, 0, plan->steady.events, slot->stream));
+        keep_place(job, slot);
     }
     job->persistents = job->problem.count;
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
@@ -67,8 +76,8 @@ static pleat_result add_items(pleat__elastic_job *job, uint32_t prologue)
         if (slot->class == PLEAT__CLASS_DYNAMIC || slot->free_at == PLEAT__NEVER)
             continue;
         PLEAT_TRY(add_item(job, slot->size, i, slot->alloc_at, slot->free_at, slot->stream));
-        if (i < prologue && slot->place != PLEAT__NOWHERE && slot->size != 0)
-            job->items[job->problem.count - 1].fixed = slot->place;
+        if (i < prologue)
+            keep_place(job, slot);
     }
     job->lanes_from = job->problem.count;
     return add_lanes(job);

@@ -22,7 +22,8 @@ typedef struct pleat__elastic_job {
     pleat__problem problem;
 } pleat__elastic_job;
 
-/* Slots below `prologue` that have a place keep it. PLEAT_E_NO_MEMORY, PLEAT_E_INPUT. */
+/* Persistent slots and those below `prologue` that have a place keep it. PLEAT_E_NO_MEMORY,
+ * PLEAT_E_INPUT. */
 PLEAT_NODISCARD pleat_result pleat__elastic_job_make(const pleat_plan *plan, uint32_t prologue,
                                                      uint64_t view_page, pleat__arena *scratch,
                                                      pleat__elastic_job *out);
@@ -54,8 +55,8 @@ PLEAT_NODISCARD pleat_result pleat__elastic_fill(pleat__elastic_job *job,
                                                  const pleat__layout *layout, const uint32_t *hosts,
                                                  pleat_plan *out);
 
-/* before_x.c: gives the slots of the plan's prologue their places; persistent slots have
- * their sizes. PLEAT_E_NO_MEMORY. */
+/* before_x.c: gives persistent slots, which have their sizes, and those of the plan's prologue
+ * their places. PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__elastic_place_prologue(pleat_plan *plan, pleat__arena *scratch);
 
 #endif

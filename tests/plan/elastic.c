@@ -88,6 +88,53 @@ static void prologue_takes_places_again(void **state)
     pleat_plan_free(plan);
 }
 
+/* Two persistent requests of two pages together, then what is the same at every x and takes more
+ * pages than a small x needs chunks: 3, a bit, and once the 3 are free again 3.5, which fit behind
+ * only. */
+static pleat_trace *high_beginning(uint64_t u)
+{
+    test_jobber t = {0};
+    uint16_t stream;
+    assert_ok(pleat_trace_new(&t.trace));
+    assert_ok(pleat_trace_add_stream(t.trace, 0, &stream));
+    test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 20000, 0);
+    test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 100000, 0);
+    for (int i = 0; i < 3; i++) {
+        test_job_add(&t, PLEAT_EVENT_MARK, 0, 0, 0);
+        uint32_t first = t.next;
+        test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 3 * CHUNK, 0);
+        test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 4096, 0);
+        test_job_free(&t, first);
+        test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 7 * CHUNK / 2, 0);
+        test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 100000 * u, 0);
+        for (uint32_t r = first + 1; r < t.next; r++)
+            test_job_free(&t, r);
+    }
+    return t.trace;
+}
+
+static void persistent_places_are_the_same_at_a_small_x(void **state)
+{
+    (void)state;
+    const uint64_t us[] = {4, 8};
+    const pleat_trace *traces[] = {high_beginning(us[0]), high_beginning(us[1])};
+    const pleat__elastic_options options = {.plan = &small_chunks, .names = us};
+    pleat_plan *plan, *instance;
+    assert_ok(pleat__elastic_plan_make(traces, 2, &options, NULL, NULL, &plan));
+    assert_int_equal(plan->recipe->prologue, 3);
+    assert_int_equal(plan->first.slots[0].place, 0);
+    assert_int_equal(plan->first.slots[1].place, to_512(20000));
+    for (uint64_t u = 1; u <= 8; u++) {
+        const pleat__x x = {{u, 1}, {1, 1}};
+        assert_ok(pleat__elastic_instance(plan, &x, NULL, NULL, &instance));
+        expect_same_beginning(plan, instance);
+        pleat_plan_free(instance);
+    }
+    for (int i = 0; i < 2; i++)
+        pleat_trace_free((pleat_trace *)traces[i]);
+    pleat_plan_free(plan);
+}
+
 static void instance_has_the_sizes_of_a_trace_at_its_x(void **state)
 {
     (void)state;
@@ -646,6 +693,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instances_hold_and_are_small),
         cmocka_unit_test(prologue_takes_places_again),
+        cmocka_unit_test(persistent_places_are_the_same_at_a_small_x),
         cmocka_unit_test(instance_has_the_sizes_of_a_trace_at_its_x),
         cmocka_unit_test(one_trace_of_several_x_makes_a_recipe),
         cmocka_unit_test(recipe_is_held_against_each_size_of_the_trace),
