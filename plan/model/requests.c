@@ -15,6 +15,7 @@
 typedef struct label_meaning {
     uint32_t iteration; /* or NO_ITERATION */
     uint32_t module;    /* numbers texts from 1 on; 0: it names none */
+    uint32_t alike;     /* the first label of the same phase; 0: it names none */
     uint16_t phase;     /* or NO_PHASE: it says nothing about the phase */
 } label_meaning;
 
@@ -57,81 +58,98 @@ const char *pleat__phase_text(const char *label, size_t *length)
     return label;
 }
 
-static bool same_text(const char *a, size_t a_length, const char *b, size_t b_length)
+/* What of a label is numbered: the phase and its microbatch, or the module. */
+typedef struct label_text {
+    const char *text, *mb;
+    size_t length, mb_length;
+    uint32_t label;
+} label_text;
+
+static int order_text(const char *a, size_t a_length, const char *b, size_t b_length)
 {
-    return a_length == b_length && (a_length == 0 || memcmp(a, b, a_length) == 0);
+    size_t shorter = a_length < b_length ? a_length : b_length;
+    int order = shorter == 0 ? 0 : memcmp(a, b, shorter);
+    return order != 0 ? order : (a_length > b_length) - (a_length < b_length);
 }
 
-/* Whether two labels name the same phase of the same microbatch. */
-static bool same_phase(const char *a, const char *b)
+static int order_texts(const label_text *x, const label_text *y)
 {
-    size_t a_length, b_length;
-    const char *a_text = pleat__phase_text(a, &a_length), *b_text = pleat__phase_text(b, &b_length);
-    if (!same_text(a_text, a_length, b_text, b_length))
-        return false;
-    a_text = value_of(a, "mb", &a_length);
-    b_text = value_of(b, "mb", &b_length);
-    return same_text(a_text, a_text != NULL ? a_length : 0, b_text, b_text != NULL ? b_length : 0);
+    int order = order_text(x->text, x->length, y->text, y->length);
+    return order != 0 ? order : order_text(x->mb, x->mb_length, y->mb, y->mb_length);
 }
 
-/* The phase with the label's text, added when new. A job with more than 65,000 kinds of phases
- * labels something else; those beyond count as the phase in force. */
-static pleat_result find_phase(pleat__requests *requests, const pleat_trace *trace, uint32_t label,
-                               size_t *capacity, uint16_t *phase)
+/* Among equal ones the first label first. */
+static int by_text(const void *a, const void *b)
 {
-    size_t length;
-    const char *text = pleat_trace_label(trace, label);
-    pleat__phase_text(text, &length);
-    *phase = NO_PHASE;
-    if (length == 0)
-        return PLEAT_OK;
-    for (uint32_t i = 0; i < requests->phase_count; i++) {
-        if (same_phase(text, pleat_trace_label(trace, requests->phase_labels[i]))) {
-            *phase = (uint16_t)i;
-            return PLEAT_OK;
-        }
+    const label_text *x = a, *y = b;
+    int order = order_texts(x, y);
+    return order != 0 ? order : (x->label > y->label) - (x->label < y->label);
+}
+
+static pleat_result new_texts(const pleat__requests *requests, uint32_t count, label_text **texts)
+{
+    *texts = pleat__arena_calloc(requests->arena, count, sizeof **texts);
+    return *texts != NULL ? PLEAT_OK
+                          : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u labels", count);
+}
+
+/* Tells each label that names a phase the first one that names the same of the same microbatch. */
+static pleat_result match_phases(const pleat__requests *requests, const pleat_trace *trace,
+                                 label_meaning *meanings, uint32_t count)
+{
+    label_text *texts;
+    PLEAT_TRY(new_texts(requests, count, &texts));
+    uint32_t named = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const char *label = pleat_trace_label(trace, i);
+        label_text *at = &texts[named];
+        *at = (label_text){.label = i};
+        at->text = pleat__phase_text(label, &at->length);
+        at->mb = value_of(label, "mb", &at->mb_length);
+        named += at->length > 0;
     }
-    if (requests->phase_count == NO_PHASE)
+    qsort(texts, named, sizeof *texts, by_text);
+    for (uint32_t i = 0, first = 0; i < named; i++) {
+        if (i == 0 || order_texts(&texts[i], &texts[i - 1]) != 0)
+            first = texts[i].label;
+        meanings[texts[i].label].alike = first;
+    }
+    pleat__arena_free(requests->arena, texts);
+    return PLEAT_OK;
+}
+
+/* The label's phase, added when new. A job with more than 65,000 kinds of phases labels something
+ * else; those beyond count as the phase in force. */
+static pleat_result number_phase(pleat__requests *requests, label_meaning *meanings, uint32_t label,
+                                 size_t *capacity)
+{
+    label_meaning *own = &meanings[label];
+    own->phase = own->alike == label ? NO_PHASE : meanings[own->alike].phase;
+    if (own->alike != label || label == 0 || requests->phase_count == NO_PHASE)
         return PLEAT_OK;
     PLEAT_TRY(pleat__arena_grow(requests->arena, &requests->phase_labels, capacity,
                                 requests->phase_count, sizeof *requests->phase_labels));
     requests->phase_labels[requests->phase_count] = label;
-    *phase = (uint16_t)requests->phase_count++;
+    own->phase = (uint16_t)requests->phase_count++;
     return PLEAT_OK;
-}
-
-/* A label's module. */
-typedef struct module_text {
-    const char *text;
-    size_t length;
-    uint32_t label;
-} module_text;
-
-static int by_text(const void *a, const void *b)
-{
-    const module_text *x = a, *y = b;
-    size_t shorter = x->length < y->length ? x->length : y->length;
-    int order = memcmp(x->text, y->text, shorter);
-    return order != 0 ? order : (x->length > y->length) - (x->length < y->length);
 }
 
 /* Numbers the modules' texts: labels with the same one have the same number. */
 static pleat_result number_modules(const pleat__requests *requests, const pleat_trace *trace,
                                    label_meaning *meanings, uint32_t count)
 {
-    module_text *texts = pleat__arena_alloc(requests->arena, count * sizeof *texts);
-    if (texts == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u labels", count);
+    label_text *texts;
+    PLEAT_TRY(new_texts(requests, count, &texts));
     uint32_t named = 0;
     for (uint32_t i = 0; i < count; i++) {
-        module_text *at = &texts[named];
+        label_text *at = &texts[named];
         at->label = i;
         at->text = value_of(pleat_trace_label(trace, i), "module", &at->length);
         named += at->text != NULL && at->length > 0;
     }
     qsort(texts, named, sizeof *texts, by_text);
     for (uint32_t i = 0, number = 0; i < named; i++) {
-        number += i == 0 || by_text(&texts[i], &texts[i - 1]) != 0;
+        number += i == 0 || order_texts(&texts[i], &texts[i - 1]) != 0;
         meanings[texts[i].label].module = number;
     }
     pleat__arena_free(requests->arena, texts);
@@ -151,9 +169,10 @@ static pleat_result read_labels(pleat__requests *requests, const pleat_trace *tr
     PLEAT_TRY(pleat__arena_grow(requests->arena, &requests->phase_labels, &capacity, 0,
                                 sizeof *requests->phase_labels));
     requests->phase_labels[requests->phase_count++] = 0;
+    PLEAT_TRY(match_phases(requests, trace, meanings, count));
     for (uint32_t i = 0; i < count; i++) {
         meanings[i].iteration = iteration_of(pleat_trace_label(trace, i));
-        PLEAT_TRY(find_phase(requests, trace, i, &capacity, &meanings[i].phase));
+        PLEAT_TRY(number_phase(requests, meanings, i, &capacity));
     }
     return number_modules(requests, trace, meanings, count);
 }
