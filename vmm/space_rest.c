@@ -357,14 +357,15 @@ static pleat_result wake(pleat__space *space, pleat__chunk *const *chunks, uint6
     for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
         if (chunks[c]->torn)
             result = pleat__fail(PLEAT_E_STATE, "a chunk's place was lost by a verb that failed");
+    /* What is mapped nowhere by now has memory all the same, and before anything is mapped. */
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
+        if (chunks[c]->maps == 0)
+            result = create(space, chunks[c]);
     if (result == PLEAT_OK)
         result = find_places(space, chunks, count, part_bytes(parts), &found);
     if (result == PLEAT_OK)
         result = map_all(space, &found, parts);
     set_moving(space, chunks, count, false);
-    /* What is mapped nowhere by now has memory all the same. */
-    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
-        result = create(space, chunks[c]);
     for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
         set_rests(space, chunks[c], false);
     pleat__arena_free(space->arena, found.all);

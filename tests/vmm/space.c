@@ -502,6 +502,34 @@ static void rest_and_wake_that_end_early_leave_all_as_it_was(void **state)
     end_resting(&r);
 }
 
+/* One has a place, the other none: the budget has room for either, not for both. */
+static void wake_that_the_budget_refuses_maps_nothing(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 4, 256);
+    pleat__chunk *chunks[2];
+    pleat__host_holdings held;
+    uint64_t page;
+    assert_ok(pleat__space_take(f.space, 3, &page));
+    assert_ok(pleat__space_chunk_promise(f.space, 3, &chunks[0]));
+    assert_ok(pleat__space_chunk_promise(f.space, 2, &chunks[1]));
+    assert_ok(pleat__space_map(f.space, page, chunks, 1));
+    assert_result(pleat__space_wake(f.space, chunks, 2, NULL), PLEAT_E_BUDGET);
+    assert_true(chunks[0]->rests && chunks[1]->rests);
+    assert_int_equal(pleat__space_stats_of(f.space).physical_bytes, 0);
+    assert_int_equal(pleat__space_room(f.space), 4 * GRANULE);
+    assert_ok(pleat__host_holdings_of(&f.vmm, &held));
+    assert_int_equal(held.mapped_pages, 0);
+    assert_int_equal(held.memory_bytes, 0);
+    assert_ok(pleat__space_wake(f.space, &chunks[0], 1, NULL));
+    *words(&f, page) = 1;
+    assert_ok(pleat__space_unmap(f.space, page, 3));
+    pleat__space_chunk_put(f.space, chunks[0]);
+    assert_ok(pleat__space_wake(f.space, &chunks[1], 1, NULL)); /* the pooled one made room */
+    pleat__space_chunk_put(f.space, chunks[1]);
+    end(&f);
+}
+
 static void space_reports_a_missing_device(void **state)
 {
     (void)state;
@@ -529,6 +557,7 @@ int main(void)
         cmocka_unit_test(a_chunk_at_rest_is_split_at_all_its_places),
         cmocka_unit_test(promised_chunks_are_mapped_when_they_are_woken),
         cmocka_unit_test(rest_and_wake_that_end_early_leave_all_as_it_was),
+        cmocka_unit_test(wake_that_the_budget_refuses_maps_nothing),
         cmocka_unit_test(space_reports_a_missing_device),
     };
     return cmocka_run_group_tests_name("space", tests, NULL, NULL);
