@@ -209,6 +209,25 @@ static void release(pleat__space *space, pleat__chunk *chunk)
     pthread_mutex_unlock(&space->lock);
 }
 
+/* What is torn at one place is unmapped at the others too, or lost there as well: it rests. What
+ * the caller does with the runs from `reached` on is waited for first. */
+static void end_torn(pleat__space *space, const runs *found, size_t reached,
+                     const pleat__space_parts *parts)
+{
+    for (size_t r = 0; r < found->count; r++) {
+        uint64_t end = found->all[r].page + found->all[r].pages;
+        for (run place = {found->all[r].page, 0}; place.page < end; place.page += place.pages) {
+            const pleat__chunk *chunk = pleat__space_page_chunk(space, place.page);
+            place.pages = chunk->pages;
+            if (!chunk->torn || pleat__bit(space->stuck, place.page))
+                continue;
+            bool idle = r < reached || reach(space, parts, place) == PLEAT_OK;
+            if (!idle || unmap_run(space, place) != PLEAT_OK)
+                tear(space, place);
+        }
+    }
+}
+
 static pleat_result unmap_all(pleat__space *space, const runs *found,
                               const pleat__space_parts *parts)
 {
@@ -224,6 +243,7 @@ static pleat_result unmap_all(pleat__space *space, const runs *found,
     pleat_error why = *pleat_last_error();
     for (size_t undone = 0; undone <= r; undone++)
         mend(space, found->all[undone]);
+    end_torn(space, found, r, parts);
     return pleat__fail_again(&why);
 }
 

@@ -161,6 +161,47 @@ static pleat_result import(world *w)
     return result;
 }
 
+/* The backend maps a chunk that rests nowhere, its quarantined places aside, and one that is awake
+ * wherever it should be. */
+static void expect_places(const world *w, uint64_t view)
+{
+    uint64_t ignored, page = w->at;
+    uint64_t views[KEPT] = {[0] = view, [5] = view + 1};
+    for (int c = 0; c < KEPT; page += w->kept[c++]->pages) {
+        const pleat__chunk *chunk = w->kept[c];
+        pleat_va base = pleat__space_base(w->space);
+        uint32_t mapped =
+            pleat_host_physical(&w->host, base + page * GRANULE, &ignored) == PLEAT_OK;
+        if (views[c] != 0)
+            mapped +=
+                pleat_host_physical(&w->host, base + views[c] * GRANULE, &ignored) == PLEAT_OK;
+        assert_true(chunk->rests ? mapped <= chunk->stuck : mapped >= chunk->maps);
+    }
+}
+
+/* All is laid to rest and woken; two chunks have a second place, behind a page that keeps
+ * it out of the others' run. */
+static pleat_result rest_and_wake(world *w)
+{
+    pleat__chunk *twice[] = {w->kept[0], w->kept[5]};
+    uint64_t page;
+    pleat_result result = pleat__space_take(w->space, 5, &page);
+    if (result != PLEAT_OK)
+        return result;
+    if ((result = pleat__space_map(w->space, page + 1, twice, 2)) == PLEAT_OK) {
+        result = pleat__space_rest(w->space, w->kept, KEPT, NULL);
+        expect_places(w, page + 1);
+        if (result == PLEAT_OK)
+            result = pleat__space_wake(w->space, w->kept, KEPT, NULL);
+        expect_places(w, page + 1);
+        pleat_result first = pleat__space_unmap(w->space, page + 1, 1);
+        pleat_result second = pleat__space_unmap(w->space, page + 2, 3);
+        result = result != PLEAT_OK ? result : first != PLEAT_OK ? first : second;
+    }
+    pleat__space_give(w->space, page, 5);
+    return result;
+}
+
 /* The mapper maps and, after an event, unmaps. */
 static pleat_result map_ahead(world *w)
 {
@@ -298,6 +339,12 @@ static void sweep_map_ahead(void **state)
     sweep(map_ahead, 1 + KEPT + 1 + 1 + 1 + 1 + 1);
 }
 
+static void sweep_rest_and_wake(void **state)
+{
+    (void)state;
+    sweep(rest_and_wake, 2 + 1 + 2 + KEPT + KEPT + KEPT + 2 + 2 + 2);
+}
+
 /* A whole space, with every verb of its making failing in turn. */
 static void sweep_space_create(void **state)
 {
@@ -405,6 +452,80 @@ static void heal_by_two_threads_counts_once(void **state)
     pleat_vmm_destroy(&beside.inner);
 }
 
+/* Between a space and its backend: the next `left` verbs that a place needs fail. */
+static struct {
+    pleat_vmm inner;
+    int left;
+} failing;
+
+static pleat_result unmap_failing(void *self, pleat_va va, uint64_t bytes)
+{
+    return failing.left-- > 0 ? PLEAT_E_DRIVER : failing.inner.ops->unmap(self, va, bytes);
+}
+
+static pleat_result map_failing(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
+{
+    return failing.left-- > 0 ? PLEAT_E_DRIVER : failing.inner.ops->map(self, va, bytes, handle);
+}
+
+static pleat_result access_failing(void *self, pleat_va va, uint64_t bytes, const int *devices,
+                                   int count)
+{
+    return failing.left-- > 0 ? PLEAT_E_DRIVER
+                              : failing.inner.ops->set_access(self, va, bytes, devices, count);
+}
+
+static pleat_result count_reached(void *context, pleat_va end)
+{
+    (void)end;
+    ++*(int *)context;
+    return PLEAT_OK;
+}
+
+/* Its home is lost: three verbs for it fail. The view that shows it as well is waited for and
+ * unmapped, and may be used again. */
+static void rest_unmaps_the_other_places_of_a_torn_chunk(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__chunk *chunk;
+    uint64_t home, view, ignored;
+    int reached = 0;
+    const pleat__space_parts parts = {.bytes = 1, .reach = count_reached, .context = &reached};
+    assert_ok(pleat_vmm_host(NULL, &failing.inner));
+    pleat_vmm_ops ops = *failing.inner.ops;
+    ops.unmap = unmap_failing;
+    ops.map = map_failing;
+    ops.set_access = access_failing;
+    const pleat_vmm vmm = {&ops, failing.inner.self};
+    const pleat__space_options options = {.window_bytes = 16 << 20};
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__space_create(vmm, arena, &options, &space));
+    assert_ok(pleat__space_chunk_get(space, 1, &chunk));
+    assert_ok(pleat__space_take(space, 1, &home));
+    assert_ok(pleat__space_take(space, 1, &view));
+    assert_ok(pleat__space_map(space, home, &chunk, 1));
+    assert_ok(pleat__space_map(space, view, &chunk, 1));
+    failing.left = 3;
+    assert_result(pleat__space_rest(space, &chunk, 1, &parts), PLEAT_E_DRIVER);
+    assert_true(chunk->rests && chunk->torn);
+    assert_int_equal(chunk->stuck, 1);
+    assert_int_equal(reached, 2);
+    pleat_va at = pleat__space_base(space) + view * pleat__space_page_bytes(space);
+    assert_int_not_equal(pleat_host_physical(&failing.inner, at, &ignored), PLEAT_OK);
+    assert_ok(pleat__space_unmap(space, view, 1));
+    pleat__space_give(space, view, 1);
+    pleat__space_give(space, home, 1);
+    pleat__space_chunk_put(space, chunk);
+    assert_int_equal(pleat__space_heal(space), 0);
+    assert_int_equal(pleat__space_trim(space, 0), pleat__space_page_bytes(space));
+    pleat__space_destroy(space);
+    assert_nothing_held(&failing.inner);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&failing.inner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,9 +536,11 @@ int main(void)
         cmocka_unit_test(sweep_give_back),
         cmocka_unit_test(sweep_import),
         cmocka_unit_test(sweep_map_ahead),
+        cmocka_unit_test(sweep_rest_and_wake),
         cmocka_unit_test(sweep_space_create),
         cmocka_unit_test(heal_gives_orphaned_pages_back),
         cmocka_unit_test(heal_by_two_threads_counts_once),
+        cmocka_unit_test(rest_unmaps_the_other_places_of_a_torn_chunk),
     };
     return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
 }
