@@ -49,7 +49,7 @@ static void pool_add(pleat__space *space, pleat__chunk *chunk)
     *(pool->newest != NULL ? &pool->newest->next : &pool->oldest) = chunk;
     pool->newest = chunk;
     chunk->pooled = ++space->pool_clock;
-    chunk->rests = false; /* its memory could not be given back, and is there */
+    chunk->rests = chunk->torn = false; /* its memory could not be given back, and is there */
     space->pooled += chunk_bytes(space, chunk);
 }
 
@@ -328,7 +328,8 @@ static bool release_imported(pleat__space *space, pleat__chunk *chunk)
 void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
 {
     pthread_mutex_lock(&space->lock);
-    PLEAT_CHECK((chunk->handle != 0 || chunk->rests) && chunk->pooled == 0 && chunk->maps == 0);
+    PLEAT_CHECK((chunk->handle != 0 || (chunk->rests && chunk->stuck == 0)) && chunk->pooled == 0 &&
+                chunk->maps == 0);
     bool imported = chunk->handle != 0 && (chunk->imported || chunk->on_host);
     if (chunk->handle == 0)
         pleat__pool_drop_record(space, chunk);

@@ -198,10 +198,15 @@ static bool release_handle(pleat__space *space, uint64_t bytes, pleat_handle han
     return result == PLEAT_OK;
 }
 
-/* Under no lock: the memory goes; where the driver does not take it it stays the chunk's. */
+/* Under no lock: the memory goes; where a quarantined place may hold it, or the driver does not
+ * take it, it stays the chunk's. */
 static void release(pleat__space *space, pleat__chunk *chunk)
 {
-    if (!release_handle(space, chunk->pages * space->page_bytes, chunk->handle, chunk->on_host))
+    pthread_mutex_lock(&space->lock);
+    bool held = chunk->stuck != 0;
+    pthread_mutex_unlock(&space->lock);
+    if (held ||
+        !release_handle(space, chunk->pages * space->page_bytes, chunk->handle, chunk->on_host))
         return;
     pthread_mutex_lock(&space->lock);
     chunk->handle = 0;

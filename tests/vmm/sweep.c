@@ -162,7 +162,7 @@ static pleat_result import(world *w)
 }
 
 /* The backend maps a chunk that rests nowhere, its quarantined places aside, and one that is awake
- * wherever it should be. */
+ * wherever it should be. The device has no memory in use that does not count. */
 static void expect_places(const world *w, uint64_t view)
 {
     uint64_t ignored, page = w->at;
@@ -177,6 +177,10 @@ static void expect_places(const world *w, uint64_t view)
                 pleat_host_physical(&w->host, base + views[c] * GRANULE, &ignored) == PLEAT_OK;
         assert_true(chunk->rests ? mapped <= chunk->stuck : mapped >= chunk->maps);
     }
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&w->host, &held));
+    assert_true(held.memory_bytes <=
+                pleat__space_stats_of(w->space).physical_bytes + 2 * GRANULE); /* of w->exported */
 }
 
 /* All is laid to rest and woken; two chunks have a second place, behind a page that keeps
@@ -452,6 +456,65 @@ static void heal_by_two_threads_counts_once(void **state)
     pleat_vmm_destroy(&beside.inner);
 }
 
+/* Its record becomes no other chunk's, and its memory nobody's, before the place is unmapped. */
+static void put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w);
+    pleat__chunk *torn, *other;
+    uint64_t page;
+    assert_ok(pleat__space_take(w.space, 4, &page));
+    assert_ok(pleat__space_chunk_promise(w.space, 4, &torn));
+    assert_ok(pleat__space_map(w.space, page, &torn, 1));
+    uint64_t room = pleat__space_room(w.space);
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_any, 3, true, false});
+    assert_result(pleat__space_wake(w.space, &torn, 1, NULL), PLEAT_E_DRIVER);
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+    assert_result(pleat__space_wake(w.space, &torn, 1, NULL), PLEAT_E_STATE);
+    assert_true(torn->rests && torn->torn);
+    assert_int_equal(torn->stuck, 1);
+    assert_int_equal(pleat__space_room(w.space), room - 4 * GRANULE);
+    pleat__space_give(w.space, page, 4);
+    pleat__space_chunk_put(w.space, torn);
+    assert_ok(pleat__space_chunk_get(w.space, 1, &other));
+    assert_ptr_not_equal(other, torn);
+    assert_int_equal(pleat__space_heal(w.space), 0);
+    pleat__space_chunk_put(w.space, other);
+    assert_int_equal(pleat__space_trim(w.space, 0), 5 * GRANULE);
+    assert_int_equal(pleat__space_room(w.space), room);
+    assert_true(pleat__space_audit(w.space));
+    end(&w);
+}
+
+/* It rests for good, but what it becomes when it was put does not. */
+static void chunk_that_was_torn_wakes_as_another(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w);
+    pleat__chunk *torn, *again;
+    uint64_t page;
+    assert_ok(pleat__space_take(w.space, 2, &page));
+    assert_ok(pleat__space_chunk_promise(w.space, 2, &torn));
+    assert_ok(pleat__space_map(w.space, page, &torn, 1));
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_any, 3, true, false});
+    assert_result(pleat__space_wake(w.space, &torn, 1, NULL), PLEAT_E_DRIVER);
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+    assert_int_equal(pleat__space_heal(w.space), 0);
+    assert_true(pleat__space_chunk_at(w.space, page, NULL) == NULL);
+    pleat__space_chunk_put(w.space, torn);
+    assert_ok(pleat__space_chunk_get(w.space, 2, &again)); /* the pooled one */
+    assert_ptr_equal(again, torn);
+    assert_ok(pleat__space_map(w.space, page, &again, 1));
+    assert_ok(pleat__space_rest(w.space, &again, 1, NULL));
+    assert_ok(pleat__space_wake(w.space, &again, 1, NULL));
+    assert_ok(pleat__space_unmap(w.space, page, 2));
+    pleat__space_give(w.space, page, 2);
+    pleat__space_chunk_put(w.space, again);
+    end(&w);
+}
+
 /* Between a space and its backend: the next `left` verbs that a place needs fail. */
 static struct {
     pleat_vmm inner;
@@ -540,6 +603,8 @@ int main(void)
         cmocka_unit_test(sweep_space_create),
         cmocka_unit_test(heal_gives_orphaned_pages_back),
         cmocka_unit_test(heal_by_two_threads_counts_once),
+        cmocka_unit_test(put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place),
+        cmocka_unit_test(chunk_that_was_torn_wakes_as_another),
         cmocka_unit_test(rest_unmaps_the_other_places_of_a_torn_chunk),
     };
     return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
