@@ -102,10 +102,14 @@ static pleat_result record_get(pleat__space *space, pleat__chunk **out)
 
 void pleat__pool_drop_record(pleat__space *space, pleat__chunk *chunk)
 {
-    chunk->handle = 0;
-    chunk->rests = chunk->torn = chunk->on_host = false;
-    chunk->next = space->records;
-    space->records = chunk;
+    /* What it was prepared with, and could not be given back, is its memory: to be released. */
+    pleat__chunk **list = chunk->spare != 0 ? &space->unreleased : &space->records;
+    chunk->handle = chunk->spare;
+    chunk->on_host = chunk->spare != 0 && chunk->spare_on_host;
+    chunk->spare = 0;
+    chunk->rests = chunk->torn = chunk->imported = false;
+    chunk->next = *list;
+    *list = chunk;
 }
 
 /* ---- the budget ---- */
@@ -229,12 +233,9 @@ static pleat_result finish_chunk(pleat__space *space, pleat__chunk *chunk, pleat
 {
     pthread_mutex_lock(&space->lock);
     if (result == PLEAT_OK) {
-        const pleat__chunk record = *chunk;
+        uint32_t id = chunk->id;
         *chunk = *made;
-        chunk->id = record.id;
-        /* One that could not be given back stays the record's. */
-        chunk->spare = record.spare;
-        chunk->spare_on_host = record.spare_on_host;
+        chunk->id = id;
         space->physical += made->rests ? 0 : chunk_bytes(space, chunk);
         space->peak = space->physical > space->peak ? space->physical : space->peak;
         *out = chunk;
@@ -310,18 +311,22 @@ pleat_result pleat__space_export(pleat__space *space, const pleat__chunk *chunk,
 
 /* Under no lock. false: it stays on a list, to be tried again: the release failed, or a quarantined
  * place may still hold it. */
-static bool release_imported(pleat__space *space, pleat__chunk *chunk)
+static bool release_unpooled(pleat__space *space, pleat__chunk *chunk)
 {
+    uint64_t bytes = chunk_bytes(space, chunk);
     bool gone = chunk->stuck == 0 && PLEAT__VERB(space, release, chunk->handle) == PLEAT_OK;
     pthread_mutex_lock(&space->lock);
     if (gone) {
         space->host -= chunk->on_host ? chunk->pages * space->page_bytes : 0;
+        space->physical -= bytes;
         pleat__pool_drop_record(space, chunk);
     } else {
         chunk->next = space->unreleased;
         space->unreleased = chunk;
     }
     pthread_mutex_unlock(&space->lock);
+    if (gone && bytes != 0)
+        unclaim(space, bytes);
     return gone;
 }
 
@@ -337,7 +342,7 @@ void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
         pool_add(space, chunk);
     pthread_mutex_unlock(&space->lock);
     if (imported)
-        release_imported(space, chunk);
+        release_unpooled(space, chunk);
 }
 
 static pleat__chunk *pop_unreleased(pleat__space *space)
@@ -354,10 +359,10 @@ static pleat__chunk *pop_unreleased(pleat__space *space)
 }
 
 /* Tries the failed releases once more, until one fails again. */
-static void retry_imported(pleat__space *space)
+static void retry_unreleased(pleat__space *space)
 {
     pleat__chunk *chunk;
-    while ((chunk = pop_unreleased(space)) != NULL && release_imported(space, chunk))
+    while ((chunk = pop_unreleased(space)) != NULL && release_unpooled(space, chunk))
         ;
 }
 
@@ -413,7 +418,7 @@ uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes)
     uint64_t freed = 0;
     pleat__chunk *chunk;
     heal_if_needed(space);
-    retry_imported(space);
+    retry_unreleased(space);
     while ((chunk = pop_oldest(space, keep_bytes)) != NULL) {
         uint64_t bytes = chunk_bytes(space, chunk);
         if (!release_chunk(space, chunk))

@@ -62,7 +62,7 @@ struct pleat__space {
     size_t chunk_count, chunk_capacity;
     pleat__chunk *records; /* released chunks, for their ids and memory */
     pleat__pool single, large;
-    pleat__chunk *unreleased; /* imported ones put, but not released yet */
+    pleat__chunk *unreleased; /* in nobody's hands, not for the pool, and not released yet */
     uint64_t pool_clock;
     uint64_t physical, peak, pooled, host;         /* bytes */
     uint64_t mapped, alias, quarantined, reserved; /* pages */
@@ -100,7 +100,8 @@ PLEAT_NODISCARD pleat_result pleat__space_create_handle(pleat__space *space, uin
 PLEAT_NODISCARD pleat_result pleat__space_release_handle(pleat__space *space, uint64_t bytes,
                                                          pleat_handle handle);
 
-/* A chunk's record is free for another one. Under the lock. */
+/* A chunk's record is free for another one, or keeps what is to be released first. Under the lock.
+ */
 void pleat__pool_drop_record(pleat__space *space, pleat__chunk *chunk);
 /* Releases every chunk that exists, pooled or not; only at the end. */
 void pleat__pool_destroy(pleat__space *space);

@@ -515,6 +515,44 @@ static void chunk_that_was_torn_wakes_as_another(void **state)
     end(&w);
 }
 
+/* Of the device or of the host, beside memory of the chunk's own or without: it keeps its size and
+ * goes when it is tried again, whatever is made meanwhile. */
+static void spare_that_could_not_be_given_back_is_tried_again(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 4; mode++) {
+        bool on_host = (mode & 1) != 0, awake = (mode & 2) != 0;
+        world w;
+        begin(&w);
+        pleat__chunk *chunk, *other;
+        uint64_t page, room = pleat__space_room(w.space), taken = on_host ? 0 : 4 * GRANULE;
+        assert_ok(awake ? pleat__space_chunk_get(w.space, 4, &chunk)
+                        : pleat__space_chunk_promise(w.space, 4, &chunk));
+        assert_ok(pleat__space_prepare(w.space, &chunk, 1, on_host));
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_release, 1, false, false});
+        pleat__space_unprepare(w.space, &chunk, 1);
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+        pleat__space_chunk_put(w.space, chunk);
+        if (awake)
+            assert_int_equal(pleat__space_trim(w.space, 0), 4 * GRANULE);
+        assert_int_equal(pleat__space_room(w.space), room - taken);
+        assert_int_equal(pleat__space_stats_of(w.space).host_bytes, on_host ? 4 * GRANULE : 0);
+        assert_ok(pleat__space_take(w.space, 1, &page));
+        assert_ok(pleat__space_chunk_promise(w.space, 1, &other));
+        assert_ok(pleat__space_map(w.space, page, &other, 1));
+        assert_ok(pleat__space_wake(w.space, &other, 1, NULL));
+        assert_int_equal(pleat__space_room(w.space), room - taken - GRANULE);
+        assert_ok(pleat__space_unmap(w.space, page, 1));
+        pleat__space_give(w.space, page, 1);
+        pleat__space_chunk_put(w.space, other);
+        pleat__space_trim(w.space, 0);
+        assert_int_equal(pleat__space_room(w.space), room);
+        assert_int_equal(pleat__space_stats_of(w.space).host_bytes, 0);
+        assert_true(pleat__space_audit(w.space));
+        end(&w);
+    }
+}
+
 /* Between a space and its backend: the next `left` verbs that a place needs fail. */
 static struct {
     pleat_vmm inner;
@@ -605,6 +643,7 @@ int main(void)
         cmocka_unit_test(heal_by_two_threads_counts_once),
         cmocka_unit_test(put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place),
         cmocka_unit_test(chunk_that_was_torn_wakes_as_another),
+        cmocka_unit_test(spare_that_could_not_be_given_back_is_tried_again),
         cmocka_unit_test(rest_unmaps_the_other_places_of_a_torn_chunk),
     };
     return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
