@@ -41,7 +41,7 @@ typedef enum pleat_event_kind {
  * `site` indexes the trace's sites: where in the program an ALLOC was made; 0: not known. */
 typedef struct pleat_trace_event {
     uint8_t kind;
-    uint8_t device;
+    uint8_t device;  /* in a free, of what is freed (filled in) */
     uint16_t stream; /* index into the trace's streams; in a free, of what is freed (filled in) */
     uint32_t label;
     uint32_t request;

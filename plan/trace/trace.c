@@ -4,7 +4,7 @@
  *
  *   T1  ALLOC and SEGMENT_ALLOC events number their requests and segments 0, 1, 2, ...
  *   T2  a request is freed at most once: FREE_REQUESTED, then FREE_COMPLETED, after its ALLOC; a
- *       segment is freed at most once after its SEGMENT_ALLOC, with its size
+ *       segment is freed at most once after its SEGMENT_ALLOC; with its size, stream and device
  *   T3  label, site and stream indices are in range; label 0 and site 0 are the empty text; no two
  *       are equal; texts are UTF-8
  *   T4  a size is at most 2^48, and what is live at once, rounded to 512, at most 2^56: sums of
@@ -24,11 +24,12 @@
 
 enum { STATE_LIVE, STATE_FREE_REQUESTED, STATE_FREED };
 
-/* What a request or a segment is: for T2, and so that a free knows its size and its stream. */
+/* What a request or a segment is: for T2, and so that a free knows its size, stream and device. */
 typedef struct life {
     uint64_t size : 56;
     uint64_t state : 8;
     uint16_t stream;
+    uint8_t device;
 } life;
 
 typedef struct lives {
@@ -245,7 +246,7 @@ static pleat_result begin_life(pleat_trace *trace, lives *all, const pleat_trace
                            event->request, (unsigned long long)event->size);
     PLEAT_TRY(pleat__arena_grow(trace->arena, &all->items, &all->capacity, all->count,
                                 sizeof *all->items));
-    all->items[all->count++] = (life){event->size, STATE_LIVE, event->stream};
+    all->items[all->count++] = (life){event->size, STATE_LIVE, event->stream, event->device};
     return PLEAT_OK;
 }
 
@@ -259,7 +260,7 @@ static pleat_result begin_request(pleat_trace *trace, const pleat_trace_event *e
     return PLEAT_OK;
 }
 
-/* A free of either kind: T2. Its event gets the size and the stream. */
+/* A free of either kind: T2. Its event gets the size, the stream and the device. */
 static pleat_result end_life(lives *all, pleat_trace_event *event, const char *what, unsigned from,
                              unsigned to)
 {
@@ -274,6 +275,7 @@ static pleat_result end_life(lives *all, pleat_trace_event *event, const char *w
     one->state = to;
     event->size = one->size;
     event->stream = one->stream;
+    event->device = one->device;
     return PLEAT_OK;
 }
 

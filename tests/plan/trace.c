@@ -65,19 +65,23 @@ static void trace_keeps_what_was_added(void **state)
     pleat_trace_free(NULL);
 }
 
-/* Whatever a file says: a plan takes one of a free's two events, by the stream. */
-static void trace_frees_are_of_their_requests_stream(void **state)
+/* Whatever a file says: a plan takes one of a free's two events, by the stream, and numbers
+ * requests by device. */
+static void trace_frees_are_of_their_requests_stream_and_device(void **state)
 {
     (void)state;
     pleat_trace *trace = new_trace();
     uint16_t other;
     assert_ok(pleat_trace_add_stream(trace, 77, &other));
-    pleat_trace_event event = {.kind = PLEAT_EVENT_ALLOC, .stream = other, .size = 512};
+    pleat_trace_event event = {
+        .kind = PLEAT_EVENT_ALLOC, .stream = other, .size = 512, .device = 3};
     assert_ok(pleat_trace_add(trace, &event));
     assert_ok(add(trace, PLEAT_EVENT_FREE_REQUESTED, 0, 0));
     assert_ok(add(trace, PLEAT_EVENT_FREE_COMPLETED, 0, 0));
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++) {
         assert_int_equal(pleat_trace_events(trace)[i].stream, other);
+        assert_int_equal(pleat_trace_events(trace)[i].device, 3);
+    }
     pleat_trace_free(trace);
 }
 
@@ -271,7 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trace_keeps_what_was_added),
-        cmocka_unit_test(trace_frees_are_of_their_requests_stream),
+        cmocka_unit_test(trace_frees_are_of_their_requests_stream_and_device),
         cmocka_unit_test(trace_refuses_what_breaks_its_rules),
         cmocka_unit_test(trace_file_gives_back_the_trace),
         cmocka_unit_test(trace_fingerprint_sees_what_plans),
