@@ -193,21 +193,20 @@ static pleat_result reserve(void *self, int device, uint64_t bytes, uint64_t ali
     return result;
 }
 
+/* The lock is held over the verb: once the driver has the addresses, another thread's reservation
+ * may get them and enter them. */
 static pleat_result free_range(void *self, pleat_va va, uint64_t bytes)
 {
     pleat__cuda *cuda = self;
     pthread_mutex_lock(&cuda->lock);
     pleat_result result = pleat__ledger_check_free(&cuda->ledger, va, bytes);
-    pthread_mutex_unlock(&cuda->lock);
     if (result == PLEAT_OK)
         RUN(cuda, -1, result, cuda->driver.cuMemAddressFree(va, bytes),
             "free_range 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
-    if (result != PLEAT_OK)
-        return result;
-    pthread_mutex_lock(&cuda->lock);
-    pleat__ledger_drop_range(&cuda->ledger, va);
+    if (result == PLEAT_OK)
+        pleat__ledger_drop_range(&cuda->ledger, va);
     pthread_mutex_unlock(&cuda->lock);
-    return PLEAT_OK;
+    return result;
 }
 
 /* Enters what the driver gave; gives it back when there is no host memory to do so. */

@@ -39,7 +39,8 @@ typedef struct pleat__cuda_block {
 typedef struct pleat__cuda {
     pleat__cuda_driver driver;
     pleat__arena *arena;
-    pthread_mutex_t lock; /* guards contexts' retaining, ledger and blocks; no verb is under it */
+    /* Guards contexts' retaining, ledger and blocks; of the verbs only free_range is under it. */
+    pthread_mutex_t lock;
     pthread_mutex_t loading;   /* held while a reader is loaded, which may be compiled */
     pleat__ledger ledger;      /* a piece's `native` is the driver's handle */
     pleat__cuda_block *blocks; /* pinned pages of the process; under the lock */

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <internal/error.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 #include <vmm/cuda.h>
@@ -431,6 +432,54 @@ static void cuda_threads_read_pinned_memory(void **state)
     dlclose(fake);
 }
 
+/* What another thread reserves while a range is being freed. */
+static struct {
+    pleat_vmm vmm;
+    pthread_t thread;
+    pleat_va va;
+    pleat_result result;
+    atomic_bool done;
+    bool before; /* it was entered before the free had ended */
+} beside;
+
+static void *reserve_beside(void *context)
+{
+    (void)context;
+    beside.result = beside.vmm.ops->reserve(beside.vmm.self, 0, 4 << 20, 0, &beside.va);
+    atomic_store(&beside.done, true);
+    return NULL;
+}
+
+static void after_free(void)
+{
+    assert_int_equal(pthread_create(&beside.thread, NULL, reserve_beside, NULL), 0);
+    for (int i = 0; i < 100 && !atomic_load(&beside.done); i++)
+        usleep(1000);
+    beside.before = atomic_load(&beside.done);
+}
+
+/* The driver may give it the same addresses: then the free must not strike it out. */
+static void cuda_range_is_entered_behind_the_free_before_it(void **state)
+{
+    (void)state;
+    void (*call_after_free)(void (*)(void)), *fake = dlopen(library, RTLD_NOW);
+    assert_non_null(fake);
+    *(void **)&call_after_free = dlsym(fake, "fake_cuda_after_free");
+    assert_ok(pleat_vmm_cuda(&beside.vmm));
+    const pleat_vmm *vmm = &beside.vmm;
+    pleat_va va;
+    assert_ok(vmm->ops->reserve(vmm->self, 0, 4 << 20, 0, &va));
+    call_after_free(after_free);
+    assert_ok(vmm->ops->free_range(vmm->self, va, 4 << 20));
+    call_after_free(NULL);
+    assert_int_equal(pthread_join(beside.thread, NULL), 0);
+    assert_ok(beside.result);
+    assert_false(beside.before);
+    assert_ok(vmm->ops->free_range(vmm->self, beside.va, 4 << 20));
+    pleat_vmm_destroy(&beside.vmm);
+    dlclose(fake);
+}
+
 static void cuda_no_device_is_said(void **state)
 {
     (void)state;
@@ -467,6 +516,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuda_pattern_gives_back_whatever_fails),
         cmocka_unit_test(cuda_threads_read_pinned_memory),
         cmocka_unit_test(cuda_pins_pages_or_takes_the_drivers),
+        cmocka_unit_test(cuda_range_is_entered_behind_the_free_before_it),
         cmocka_unit_test(cuda_no_device_is_said),
     };
     return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);

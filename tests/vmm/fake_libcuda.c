@@ -297,9 +297,19 @@ static CUresult fake_cuMemAddressReserve(CUdeviceptr *start, size_t bytes, size_
     return code;
 }
 
+static void (*after_free)(void);
+
+__attribute__((visibility("default"))) void fake_cuda_after_free(void (*call)(void))
+{
+    after_free = call;
+}
+
 static CUresult fake_cuMemAddressFree(CUdeviceptr start, size_t bytes)
 {
-    return code_of(host.ops->free_range(host.self, start, bytes));
+    CUresult code = code_of(host.ops->free_range(host.self, start, bytes));
+    if (after_free != NULL)
+        after_free();
+    return code;
 }
 
 static CUresult fake_cuMemCreate(CUhandle *handle, size_t bytes, const CUproperties *wanted,

@@ -12,6 +12,10 @@
  * does. What gives back never fails. Returns whether none was left to fail before. */
 bool fake_cuda_fail(uint64_t nth);
 
+/* Called whenever a range of addresses has been freed, before the driver's function returns; NULL:
+ * nothing is. */
+void fake_cuda_after_free(void (*call)(void));
+
 /* From now on a stream captures, or none does: memory verbs and questions about events fail with
  * error 900 on threads that did not ask to be relaxed. */
 void fake_cuda_capture(bool captures);
