@@ -91,18 +91,32 @@ static pleat_result note_block(pleat__cuda *cuda, void *memory, uint64_t bytes)
     return result;
 }
 
-/* Its bytes, and it is noted no more; 0: it is none of the process's own. */
-static uint64_t forget_block(pleat__cuda *cuda, const void *memory)
+/* Under the lock; block_count: it is none of the process's own. */
+static size_t find_block(const pleat__cuda *cuda, const void *memory)
 {
-    uint64_t bytes = 0;
+    size_t b = 0;
+    while (b < cuda->block_count && cuda->blocks[b].memory != memory)
+        b++;
+    return b;
+}
+
+/* 0: it is none of the process's own. */
+static uint64_t block_bytes(pleat__cuda *cuda, const void *memory)
+{
     pthread_mutex_lock(&cuda->lock);
-    for (size_t b = 0; b < cuda->block_count && bytes == 0; b++)
-        if (cuda->blocks[b].memory == memory) {
-            bytes = cuda->blocks[b].bytes;
-            cuda->blocks[b] = cuda->blocks[--cuda->block_count];
-        }
+    size_t b = find_block(cuda, memory);
+    uint64_t bytes = b < cuda->block_count ? cuda->blocks[b].bytes : 0;
     pthread_mutex_unlock(&cuda->lock);
     return bytes;
+}
+
+/* pre: it is one */
+static void forget_block(pleat__cuda *cuda, const void *memory)
+{
+    pthread_mutex_lock(&cuda->lock);
+    cuda->blocks[find_block(cuda, memory)] = cuda->blocks[cuda->block_count - 1];
+    cuda->block_count--;
+    pthread_mutex_unlock(&cuda->lock);
 }
 
 static pleat_result pin_pages(pleat__cuda *cuda, int device, uint64_t bytes, bool huge,
@@ -142,15 +156,15 @@ pleat_result pleat__cuda_host_alloc(void *self, int device, uint64_t bytes, void
 pleat_result pleat__cuda_host_free(void *self, int device, void *memory)
 {
     pleat__cuda *cuda = self;
-    uint64_t bytes = forget_block(cuda, memory);
+    uint64_t bytes = block_bytes(cuda, memory);
     if (bytes == 0) {
         IN_CONTEXT(cuda, device, cuda->driver.cuMemFreeHost(memory), "host_free");
         return PLEAT_OK;
     }
-    pleat_result result = unregister_pages(cuda, device, memory);
-    if (result == PLEAT_OK)
-        pleat__pages_give(memory, bytes);
-    return result;
+    PLEAT_TRY(unregister_pages(cuda, device, memory));
+    forget_block(cuda, memory);
+    pleat__pages_give(memory, bytes);
+    return PLEAT_OK;
 }
 
 /* ---- streams and copies ---- */

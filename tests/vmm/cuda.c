@@ -365,6 +365,33 @@ static void cuda_pins_pages_or_takes_the_drivers(void **state)
     dlclose(fake);
 }
 
+/* Asked again it goes: until then its pages are the process's, and pinned. */
+static void cuda_host_free_that_failed_is_tried_again(void **state)
+{
+    (void)state;
+    void (*keep_pinned)(bool);
+    uint64_t (*held)(void);
+    pleat_vmm vmm;
+    void *memory, *other, *fake = dlopen(library, RTLD_NOW);
+    assert_non_null(fake);
+    *(void **)&keep_pinned = dlsym(fake, "fake_cuda_keep_pinned");
+    *(void **)&held = dlsym(fake, "fake_cuda_held");
+    assert_ok(pleat_vmm_cuda(&vmm));
+    uint64_t before = held();
+    assert_ok(pleat__cuda_pin(&vmm, 0, PLEAT__PIN_PAGES, PLEAT__HUGE_PAGE_BYTES, &memory));
+    assert_ok(pleat__cuda_pin(&vmm, 0, PLEAT__PIN_PAGES, PLEAT__HUGE_PAGE_BYTES, &other));
+    keep_pinned(true);
+    assert_result(vmm.ops->host_free(vmm.self, 0, memory), PLEAT_E_DRIVER);
+    keep_pinned(false);
+    memset(memory, 1, PLEAT__HUGE_PAGE_BYTES);
+    assert_int_equal(held(), before + 2);
+    assert_ok(vmm.ops->host_free(vmm.self, 0, memory));
+    assert_ok(vmm.ops->host_free(vmm.self, 0, other));
+    assert_int_equal(held(), before);
+    pleat_vmm_destroy(&vmm);
+    dlclose(fake);
+}
+
 /* One word by threads of the device, as a pause and its resume do it. */
 static pleat_result read_word(const pleat_vmm *vmm, pleat_va to, void *from)
 {
@@ -516,6 +543,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuda_pattern_gives_back_whatever_fails),
         cmocka_unit_test(cuda_threads_read_pinned_memory),
         cmocka_unit_test(cuda_pins_pages_or_takes_the_drivers),
+        cmocka_unit_test(cuda_host_free_that_failed_is_tried_again),
         cmocka_unit_test(cuda_range_is_entered_behind_the_free_before_it),
         cmocka_unit_test(cuda_no_device_is_said),
     };

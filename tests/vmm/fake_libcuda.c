@@ -584,8 +584,17 @@ static CUresult fake_cuMemHostRegister(void *memory, size_t bytes, unsigned flag
     return CU_OK;
 }
 
+static atomic_bool keeps_pinned;
+
+__attribute__((visibility("default"))) void fake_cuda_keep_pinned(bool keep)
+{
+    atomic_store(&keeps_pinned, keep);
+}
+
 static CUresult fake_cuMemHostUnregister(void *memory)
 {
+    if (atomic_load(&keeps_pinned))
+        return FAKE_UNKNOWN;
     if (current() == NULL)
         return FAKE_INVALID_CONTEXT;
     if (memory == NULL || atomic_load(&registered) == 0)
