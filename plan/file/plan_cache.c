@@ -258,6 +258,19 @@ static void remove_unfinished(const char *folder, int64_t now_s)
     closedir(open_folder);
 }
 
+/* The one of that name comes first, whatever clock the others' times are by. */
+static void put_first(pleat__kept_plan *plans, size_t count, const char *name)
+{
+    size_t own = 0;
+    while (own < count && strcmp(plans[own].name, name) != 0)
+        own++;
+    if (own == count)
+        return;
+    const pleat__kept_plan found = plans[own];
+    memmove(plans + 1, plans, own * sizeof *plans);
+    plans[0] = found;
+}
+
 /* Removes what was used longest ago and is beyond what all may take; never the one of that name. */
 static void make_room(const char *folder, const char *written, uint64_t most_bytes)
 {
@@ -268,6 +281,7 @@ static void make_room(const char *folder, const char *written, uint64_t most_byt
     if (pleat__arena_create(&arena) != PLEAT_OK)
         return;
     if (pleat__plan_cache_list(folder, arena, &plans, &count) == PLEAT_OK) {
+        put_first(plans, count, written);
         for (size_t i = 0; i < count; i++) {
             bytes += plans[i].bytes;
             if ((bytes > most_bytes || i >= PLEAT__PLAN_CACHE_FILES) &&

@@ -143,6 +143,25 @@ static void plan_cache_makes_room_and_never_by_what_it_writes(void **state)
     assert_int_equal(count_plans(), 2); /* those that were there stay */
 }
 
+/* A plan that was used after it, by another machine's clock, makes room as well; and what is half
+ * written is as old as it is beside the one that was just written. */
+static void plan_cache_makes_room_by_what_is_said_to_be_newer(void **state)
+{
+    (void)state;
+    struct stat status;
+    write_plan(1, 1, 1 << 20);
+    assert_int_equal(stat(only_plan(), &status), 0);
+    uint64_t bytes = (uint64_t)status.st_size;
+    used_at(only_plan(), time(NULL) + 10000);
+    test_file_write(path_of("young.plan.tmp"), "x", 1);
+    write_plan(2, 2, 5 * bytes / 2); /* both fit */
+    assert_int_equal(count_plans(), 2);
+    assert_int_equal(access(path_of("young.plan.tmp"), F_OK), 0);
+    write_plan(2, 2, 3 * bytes / 2);
+    assert_int_equal(count_plans(), 1);
+    assert_int_equal(found_program(2, 2), 2);
+}
+
 /* A file system without files that have no name has them under such ones. */
 static void plan_cache_removes_what_was_left_half_written(void **state)
 {
@@ -291,6 +310,7 @@ int main(void)
         CACHE_TEST(plan_cache_finds_of_two_beginnings_the_one_used_last),
         CACHE_TEST(plan_cache_keys_tell_beginnings_apart),
         CACHE_TEST(plan_cache_makes_room_and_never_by_what_it_writes),
+        CACHE_TEST(plan_cache_makes_room_by_what_is_said_to_be_newer),
         CACHE_TEST(plan_cache_removes_what_was_left_half_written),
         CACHE_TEST(plan_cache_trusts_no_file_that_others_can_make),
         CACHE_TEST(plan_cache_is_no_folder_that_others_can_write),
