@@ -2,7 +2,8 @@
  * snapshot_replay.c: what a snapshot's entries mean, as a trace.
  *
  * HOW  Entries of expandable segments are cut into pieces that are mapped and unmapped whole.
- * Then two passes over time, keyed by address, because addresses are reused.
+ * Then two passes over time, keyed by address, because addresses are reused. All addresses are
+ * sorted first: a file can choose those that collide in any table of hashes.
  *
  * find_starts looks for what was live before the first event. The recording is a ring that loses
  * its oldest events, so some frees have no allocation, and some blocks of the final segments were
@@ -21,6 +22,7 @@
 
 #include <internal/error.h>
 #include <internal/range.h>
+#include <plan/base/sort.h>
 
 #include <stdlib.h>
 
@@ -35,13 +37,11 @@ typedef struct tenant {
     uint32_t site;   /* where that was not seen: its annotations */
     uint16_t stream;
     uint8_t state;
-    bool used; /* this place of the table */
 } tenant;
 
-/* Open addressing by address; entries stay once made. */
+/* One for each address that any entry has, in order of address. */
 typedef struct tenants {
-    tenant *places;
-    size_t capacity; /* a power of two */
+    tenant *items;
     size_t count;
     uint32_t next; /* number of the next request or segment */
 } tenants;
@@ -184,49 +184,6 @@ static pleat_result cut_mappings(replayer *s)
 
 /* --- two passes over time ----------------------------------------------------------------------*/
 
-/* Addresses have patterns (multiples of pages, or of whatever a hostile file likes): all bits are
- * mixed into all, as by splitmix64's finalizer. */
-static size_t place_of(const tenants *all, uint64_t address)
-{
-    uint64_t hash = (address ^ address >> 30) * 0xbf58476d1ce4e5b9u;
-    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
-    size_t place = (size_t)(hash ^ hash >> 31) & (all->capacity - 1);
-    while (all->places[place].used && all->places[place].address != address)
-        place = (place + 1) & (all->capacity - 1);
-    return place;
-}
-
-static pleat_result grow_tenants(replayer *s, tenants *all)
-{
-    tenants larger = {.capacity = all->capacity ? all->capacity * 2 : 1024};
-    larger.places =
-        pleat__arena_calloc(s->recording->arena, larger.capacity, sizeof *larger.places);
-    if (larger.places == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its addresses",
-                           s->recording->path);
-    for (size_t i = 0; i < all->capacity; i++) {
-        if (all->places[i].used)
-            larger.places[place_of(&larger, all->places[i].address)] = all->places[i];
-    }
-    pleat__arena_free(s->recording->arena, all->places);
-    all->places = larger.places;
-    all->capacity = larger.capacity;
-    return PLEAT_OK;
-}
-
-static pleat_result tenant_at(replayer *s, tenants *all, uint64_t address, tenant **out)
-{
-    if (all->count * 2 >= all->capacity)
-        PLEAT_TRY(grow_tenants(s, all));
-    tenant *found = &all->places[place_of(all, address)];
-    if (!found->used) {
-        *found = (tenant){.address = address, .used = true};
-        all->count++;
-    }
-    *out = found;
-    return PLEAT_OK;
-}
-
 static bool of_segment(const pleat__entry *e)
 {
     return e->action == PLEAT__ACTION_SEGMENT_ALLOC || e->action == PLEAT__ACTION_SEGMENT_FREE;
@@ -235,6 +192,54 @@ static bool of_segment(const pleat__entry *e)
 static tenants *tenants_for(replayer *s, const pleat__entry *e)
 {
     return of_segment(e) ? &s->segment_tenants : &s->requests;
+}
+
+static size_t list_addresses(const pleat__entries *entries, bool segments, uint64_t *to)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < entries->count; i++)
+        if (of_segment(&entries->items[i]) == segments)
+            to[count++] = entries->items[i].address;
+    return count;
+}
+
+/* Makes the tenants of segments, or those of requests. */
+static pleat_result make_tenants(replayer *s, bool segments, tenants *all)
+{
+    pleat__arena *arena = s->recording->arena;
+    const pleat__entries *events = &s->recording->events, *finals = &s->recording->finals;
+    size_t room = events->count + finals->count + 1;
+    uint64_t *addresses = pleat__arena_alloc(arena, 2 * room * sizeof *addresses);
+    if (addresses == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its addresses",
+                           s->recording->path);
+    size_t count = list_addresses(events, segments, addresses);
+    count += list_addresses(finals, segments, addresses + count);
+    pleat__sort_keys(addresses, addresses + room, count);
+    all->items = pleat__arena_calloc(arena, count + 1, sizeof *all->items);
+    for (size_t i = 0; i < count && all->items != NULL; i++)
+        if (i == 0 || addresses[i] != addresses[i - 1])
+            all->items[all->count++].address = addresses[i];
+    pleat__arena_free(arena, addresses);
+    return all->items != NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its addresses",
+                             s->recording->path);
+}
+
+/* pre: an entry of its kind has the address. */
+static tenant *tenant_at(replayer *s, const pleat__entry *e)
+{
+    const tenants *all = tenants_for(s, e);
+    size_t low = 0, high = all->count - 1;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (all->items[middle].address < e->address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return &all->items[low];
 }
 
 /* What was there from the start. */
@@ -260,8 +265,7 @@ static pleat_result annotate(replayer *s, pleat__entry *e, tenant *at)
 static pleat_result observe(replayer *s, size_t index)
 {
     pleat__entry *e = &s->recording->events.items[index];
-    tenant *at;
-    PLEAT_TRY(tenant_at(s, tenants_for(s, e), e->address, &at));
+    tenant *at = tenant_at(s, e);
     if (e->action == PLEAT__ACTION_ANNOTATE)
         return annotate(s, e, at);
     if (e->action == PLEAT__ACTION_ALLOC || e->action == PLEAT__ACTION_SEGMENT_ALLOC) {
@@ -294,8 +298,7 @@ static pleat_result find_starts(replayer *s)
         PLEAT_TRY(observe(s, i));
     for (size_t i = 0; i < s->recording->finals.count; i++) {
         const pleat__entry *e = &s->recording->finals.items[i];
-        tenant *at;
-        PLEAT_TRY(tenant_at(s, tenants_for(s, e), e->address, &at));
+        tenant *at = tenant_at(s, e);
         if (at->state == STATE_UNSEEN)
             PLEAT_TRY(add_start(s, e, at));
         at->state = STATE_LIVE;
@@ -314,8 +317,8 @@ static pleat_result find_starts(replayer *s)
 
 static void forget_tenants(tenants *all)
 {
-    for (size_t i = 0; i < all->capacity; i++)
-        all->places[i].state = STATE_UNSEEN;
+    for (size_t i = 0; i < all->count; i++)
+        all->items[i].state = STATE_UNSEEN;
 }
 
 /* Without the last line's end. */
@@ -373,9 +376,7 @@ static pleat_result replay_entry(replayer *s, const pleat__entry *e)
 {
     if (e->action == PLEAT__ACTION_NONE)
         return PLEAT_OK;
-    tenants *all = tenants_for(s, e);
-    tenant *at;
-    PLEAT_TRY(tenant_at(s, all, e->address, &at));
+    tenant *at = tenant_at(s, e);
     if (e->action == PLEAT__ACTION_FREE_REQUESTED) {
         at->state = STATE_FREE_REQUESTED;
         return emit(s, e, at, PLEAT_EVENT_FREE_REQUESTED);
@@ -384,7 +385,7 @@ static pleat_result replay_entry(replayer *s, const pleat__entry *e)
         return emit_end(s, e, at);
     if (at->state == STATE_LIVE || at->state == STATE_FREE_REQUESTED)
         PLEAT_TRY(emit_end(s, e, at));
-    at->number = all->next++;
+    at->number = tenants_for(s, e)->next++;
     at->state = STATE_LIVE;
     PLEAT_TRY(pleat_trace_add_stream(s->trace, e->stream, &at->stream));
     return emit(s, e, at, of_segment(e) ? PLEAT_EVENT_SEGMENT_ALLOC : PLEAT_EVENT_ALLOC);
@@ -411,6 +412,8 @@ pleat_result pleat__recording_replay(pleat__recording *recording, pleat_trace *t
 {
     replayer s = {.recording = recording, .trace = trace, .annotations = {.recording = recording}};
     PLEAT_TRY(cut_mappings(&s));
+    PLEAT_TRY(make_tenants(&s, false, &s.requests));
+    PLEAT_TRY(make_tenants(&s, true, &s.segment_tenants));
     PLEAT_TRY(find_starts(&s));
     return replay(&s);
 }

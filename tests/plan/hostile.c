@@ -281,6 +281,45 @@ static void hostile_references_end(void **state)
     test_bytes_free(&bytes);
 }
 
+/* What splitmix64's finalizer makes `hash` of. */
+static uint64_t unmix(uint64_t hash)
+{
+    hash ^= hash >> 31 ^ hash >> 62;
+    hash *= 0x319642b2d24d8ec3u;
+    hash ^= hash >> 27 ^ hash >> 54;
+    hash *= 0x96de1b173f119089u;
+    return hash ^ hash >> 30 ^ hash >> 60;
+}
+
+/* Addresses that a good hash, which anyone can undo, sends to one place: a table that is searched
+ * from there on takes minutes. */
+static void hostile_addresses_do_not_collide(void **state)
+{
+    (void)state;
+    enum { EVENTS = 200000 };
+    test_bytes bytes = {0};
+    ADD(&bytes, "\x80\x04}(\x8c\x0d"
+                "device_traces]](");
+    for (uint64_t i = 1; i <= EVENTS; i++) {
+        const uint64_t address = unmix(i << 32);
+        ADD(&bytes, "}(\x8c\x06"
+                    "action\x8c\x05"
+                    "alloc\x8c\x04sizeK\x10\x8c\x04"
+                    "addr\x8a\x09");
+        test_bytes_add(&bytes, &address, sizeof address);
+        ADD(&bytes, "\x00u");
+    }
+    ADD(&bytes, "eau.");
+    clock_t begin = clock();
+    pleat_trace *trace;
+    assert_ok(
+        pleat__snapshot_decode("file", bytes.data, bytes.size, PLEAT__ANY_DEVICE, NULL, &trace));
+    assert_true(clock() - begin < 5 * CLOCKS_PER_SEC);
+    assert_int_equal(pleat_trace_request_count(trace), EVENTS);
+    pleat_trace_free(trace);
+    test_bytes_free(&bytes);
+}
+
 /* Thousands of events whose frames share one file's name of a megabyte: a reader that looks through
  * all of it for each takes minutes. */
 static void hostile_names_are_not_read_again(void **state)
@@ -734,6 +773,7 @@ int main(void)
         cmocka_unit_test(hostile_lengths_are_refused),
         cmocka_unit_test(hostile_streams_are_refused),
         cmocka_unit_test(hostile_names_are_not_read_again),
+        cmocka_unit_test(hostile_addresses_do_not_collide),
         cmocka_unit_test(hostile_plans_are_refused),
         cmocka_unit_test(hostile_plans_beyond_all_bounds_are_refused),
         cmocka_unit_test(hostile_recipes_are_refused),
