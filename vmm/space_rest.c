@@ -198,8 +198,8 @@ static bool release_handle(pleat__space *space, uint64_t bytes, pleat_handle han
     return result == PLEAT_OK;
 }
 
-/* Under no lock: the memory goes; where a quarantined place may hold it, or the driver does not
- * take it, it stays the chunk's. */
+/* With the places held: the memory goes; where a quarantined place may hold it, or the driver does
+ * not take it, it stays the chunk's. */
 static void release(pleat__space *space, pleat__chunk *chunk)
 {
     pthread_mutex_lock(&space->lock);
@@ -274,9 +274,10 @@ pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
     for (uint64_t c = 0; c < count; c++)
         if (result == PLEAT_OK || chunks[c]->torn)
             set_rests(space, chunks[c], true);
-    pthread_rwlock_unlock(&space->places);
+    /* Before others may wake them: they would find the old memory. */
     for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
         release(space, chunks[c]);
+    pthread_rwlock_unlock(&space->places);
     pleat__arena_free(space->arena, found.all);
     PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return result;
@@ -404,11 +405,11 @@ pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
         PLEAT_CHECK(chunks[c]->rests);
     pthread_rwlock_wrlock(&space->places);
     pleat_result result = wake(space, chunks, count, parts);
-    pthread_rwlock_unlock(&space->places);
     pleat_error why = *pleat_last_error();
     for (uint64_t c = 0; c < count && result != PLEAT_OK; c++)
         if (chunks[c]->handle != 0)
             release(space, chunks[c]);
+    pthread_rwlock_unlock(&space->places);
     PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
 }

@@ -4,6 +4,8 @@
 #include "../held.h"
 
 #include <internal/error.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 #include <vmm/host/host.h>
@@ -502,6 +504,67 @@ static void rest_and_wake_that_end_early_leave_all_as_it_was(void **state)
     end_resting(&r);
 }
 
+/* Between a space and its backend: while a chunk's memory is released another thread wakes it. */
+static struct {
+    pleat_vmm inner;
+    pleat__space *space;
+    pleat__chunk *chunk;
+    pthread_t thread;
+    pleat_result result;
+    atomic_bool done;
+    bool wakes, before; /* it woke before that memory was released */
+} beside;
+
+static void *wake_beside(void *context)
+{
+    (void)context;
+    beside.result = pleat__space_wake(beside.space, &beside.chunk, 1, NULL);
+    atomic_store(&beside.done, true);
+    return NULL;
+}
+
+static pleat_result release_beside(void *self, pleat_handle handle)
+{
+    if (beside.wakes) {
+        beside.wakes = false;
+        if (pthread_create(&beside.thread, NULL, wake_beside, NULL) != 0)
+            return PLEAT_E_DRIVER;
+        for (int i = 0; i < 100 && !atomic_load(&beside.done); i++)
+            usleep(1000);
+        beside.before = atomic_load(&beside.done);
+    }
+    return beside.inner.ops->release(self, handle);
+}
+
+static void wake_by_another_thread_takes_no_memory_that_goes(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    uint64_t page;
+    assert_ok(pleat_vmm_host(NULL, &beside.inner));
+    pleat_vmm_ops ops = *beside.inner.ops;
+    ops.release = release_beside;
+    const pleat__space_options options = {.window_bytes = 16 << 20};
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(
+        pleat__space_create((pleat_vmm){&ops, beside.inner.self}, arena, &options, &beside.space));
+    assert_ok(pleat__space_take(beside.space, 1, &page));
+    assert_ok(pleat__space_chunk_get(beside.space, 1, &beside.chunk));
+    assert_ok(pleat__space_map(beside.space, page, &beside.chunk, 1));
+    beside.wakes = true;
+    assert_ok(pleat__space_rest(beside.space, &beside.chunk, 1, NULL));
+    assert_int_equal(pthread_join(beside.thread, NULL), 0);
+    assert_ok(beside.result);
+    assert_false(beside.before);
+    assert_true(!beside.chunk->rests && beside.chunk->handle != 0);
+    assert_int_equal(pleat__space_stats_of(beside.space).physical_bytes,
+                     pleat__space_page_bytes(beside.space));
+    pleat__space_destroy(beside.space);
+    assert_nothing_held(&beside.inner);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&beside.inner);
+}
+
 /* One has a place, the other none: the budget has room for either, not for both. */
 static void wake_that_the_budget_refuses_maps_nothing(void **state)
 {
@@ -557,6 +620,7 @@ int main(void)
         cmocka_unit_test(a_chunk_at_rest_is_split_at_all_its_places),
         cmocka_unit_test(promised_chunks_are_mapped_when_they_are_woken),
         cmocka_unit_test(rest_and_wake_that_end_early_leave_all_as_it_was),
+        cmocka_unit_test(wake_by_another_thread_takes_no_memory_that_goes),
         cmocka_unit_test(wake_that_the_budget_refuses_maps_nothing),
         cmocka_unit_test(space_reports_a_missing_device),
     };
