@@ -22,7 +22,7 @@
 #define ALONE     3u    /* the price of a request without a partner */
 #define OTHER     6u    /* of a pair with nothing in common */
 #define SURE      24u   /* requests in a row of which the last way back is no longer looked at */
-#define LIFE_PART 32u   /* lives are the same when they differ by no more than such a part */
+#define LIFE_PART 32ull /* lives are the same when they differ by no more than such a part */
 #define NEVER     UINT16_MAX
 
 typedef enum step {

@@ -469,6 +469,25 @@ static void planner_gives_the_same_plan_twice(void **state)
     pleat_trace_free(trace);
 }
 
+/* Two requests of which one lives an event and the other 2^27 more have nothing in common, though
+ * 32 times that is 2^32. */
+static void planner_tells_long_lives_apart(void **state)
+{
+    (void)state;
+    const uint32_t lives[] = {1, (1u << 27) + 1, (1u << 27) + (1u << 22)};
+    pleat__request items[] = {{.size = 1000}, {.size = 5000}, {.size = 20000}};
+    pleat__requests requests = {.items = items, .count = 3};
+    assert_ok(pleat__arena_create(&requests.arena));
+    for (uint32_t i = 0; i < 3; i++)
+        items[i].free_at = lives[i];
+    uint32_t pair;
+    for (uint32_t i = 0; i < 2; i++) {
+        const pleat__stretch a = {.item = i, .items = 1}, b = {.item = i + 1, .items = 1};
+        assert_int_equal(pleat__align(&requests, a, b, &pair), i); /* how many have a partner */
+    }
+    pleat__arena_destroy(requests.arena);
+}
+
 /* Phases are numbered in the order of their first labels, and labels with the same phase and
  * microbatch have the same, however they are written. 65,534 have numbers; beyond, and where a
  * label names none, the one in force goes on. One comparison of each two took minutes. */
@@ -529,6 +548,7 @@ int main(void)
         cmocka_unit_test(planner_refuses_what_does_not_repeat),
         cmocka_unit_test(planner_refuses_bad_options),
         cmocka_unit_test(planner_gives_the_same_plan_twice),
+        cmocka_unit_test(planner_tells_long_lives_apart),
         cmocka_unit_test(planner_numbers_the_phases_of_many_labels),
     };
     return cmocka_run_group_tests_name("planner", tests, NULL, NULL);
