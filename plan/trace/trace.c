@@ -17,6 +17,7 @@
 
 #include <internal/arena.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #define SIZE_MOST    (1ull << 48)
 #define LIVE_MOST    (1ull << 56)
@@ -82,12 +83,23 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash << 29 | hash >> 35;
 }
 
-static uint64_t hash_text(const char *text, size_t length)
+static uint64_t hash_text(uint64_t hash, const char *text, size_t length)
 {
-    uint64_t hash = mix(0, length);
+    hash = mix(hash, length);
     for (size_t i = 0; i < length; i++)
         hash = mix(hash, (unsigned char)text[i]);
     return hash;
+}
+
+/* The kernel's random bytes of this process, for lookups, of which nothing reads the order: a file
+ * that knew them could have all its texts or streams go to one place. */
+static uint64_t secret(void)
+{
+    const void *random = (const void *)(uintptr_t)getauxval(AT_RANDOM);
+    uint64_t bytes = 0;
+    if (random != NULL)
+        memcpy(&bytes, random, sizeof bytes);
+    return bytes;
 }
 
 pleat_result pleat_trace_new(pleat_trace **out)
@@ -144,7 +156,7 @@ static pleat_result lookup_grow(pleat_trace *trace, lookup *table, size_t count,
 static uint64_t text_hash(const void *of, size_t index)
 {
     const texts *all = of;
-    return hash_text(all->items[index].bytes, all->items[index].length);
+    return hash_text(secret(), all->items[index].bytes, all->items[index].length);
 }
 
 static pleat_result append_text(pleat_trace *trace, texts *all, const char *bytes, size_t length,
@@ -174,7 +186,7 @@ static pleat_result add_text(pleat_trace *trace, texts *all, const char *bytes, 
 {
     PLEAT_TRY(lookup_grow(trace, &all->lookup, all->count, text_hash, all));
     size_t mask = all->lookup.capacity - 1;
-    size_t place = hash_text(bytes, length) & mask;
+    size_t place = hash_text(secret(), bytes, length) & mask;
     for (uint32_t at; (at = all->lookup.places[place]) != EMPTY; place = (place + 1) & mask) {
         if (all->items[at].length == length && memcmp(all->items[at].bytes, bytes, length) == 0) {
             *index = at;
@@ -199,17 +211,23 @@ pleat_result pleat_trace_add_site(pleat_trace *trace, const char *bytes, size_t 
     return add_text(trace, &trace->sites, bytes, length, "site", index);
 }
 
+/* Once more, so that what differs in high bits differs in low ones whatever the secret is. */
+static uint64_t hash_stream(uint64_t stream)
+{
+    return mix(mix(secret(), stream), 0);
+}
+
 static uint64_t stream_hash(const void *of, size_t index)
 {
     const pleat_trace *trace = of;
-    return mix(1, trace->streams[index]);
+    return hash_stream(trace->streams[index]);
 }
 
 pleat_result pleat_trace_add_stream(pleat_trace *trace, uint64_t stream, uint16_t *index)
 {
     PLEAT_TRY(lookup_grow(trace, &trace->stream_lookup, trace->stream_count, stream_hash, trace));
     size_t mask = trace->stream_lookup.capacity - 1;
-    size_t place = mix(1, stream) & mask;
+    size_t place = hash_stream(stream) & mask;
     for (uint32_t at; (at = trace->stream_lookup.places[place]) != EMPTY;
          place = (place + 1) & mask) {
         if (trace->streams[at] == stream) {
@@ -382,7 +400,7 @@ uint64_t pleat_trace_fingerprint(const pleat_trace *trace)
 {
     uint64_t hash = mix(mix(0, trace->labels.count), trace->stream_count);
     for (size_t i = 0; i < trace->labels.count; i++)
-        hash = mix(hash, text_hash(&trace->labels, i));
+        hash = mix(hash, hash_text(0, trace->labels.items[i].bytes, trace->labels.items[i].length));
     for (size_t i = 0; i < trace->stream_count; i++)
         hash = mix(hash, trace->streams[i]);
     for (size_t i = 0; i < trace->event_count; i++) {

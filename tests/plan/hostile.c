@@ -320,6 +320,23 @@ static void hostile_addresses_do_not_collide(void **state)
     test_bytes_free(&bytes);
 }
 
+/* Streams that one round of a hash without a secret sends to one place. */
+static void hostile_streams_do_not_collide(void **state)
+{
+    (void)state;
+    pleat_trace *trace;
+    uint16_t index;
+    assert_ok(pleat_trace_new(&trace));
+    clock_t begin = clock();
+    for (uint64_t i = 1; i <= 65536; i++) {
+        /* The hash is the inverse's product, turned by 29: i << 32. */
+        assert_ok(pleat_trace_add_stream(trace, (i << 3) * 0xf1de83e19937733du ^ 1, &index));
+        assert_int_equal(index, i - 1);
+    }
+    assert_true(clock() - begin < CLOCKS_PER_SEC / 2);
+    pleat_trace_free(trace);
+}
+
 /* Thousands of events whose frames share one file's name of a megabyte: a reader that looks through
  * all of it for each takes minutes. */
 static void hostile_names_are_not_read_again(void **state)
@@ -774,6 +791,7 @@ int main(void)
         cmocka_unit_test(hostile_streams_are_refused),
         cmocka_unit_test(hostile_names_are_not_read_again),
         cmocka_unit_test(hostile_addresses_do_not_collide),
+        cmocka_unit_test(hostile_streams_do_not_collide),
         cmocka_unit_test(hostile_plans_are_refused),
         cmocka_unit_test(hostile_plans_beyond_all_bounds_are_refused),
         cmocka_unit_test(hostile_recipes_are_refused),
