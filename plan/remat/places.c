@@ -141,11 +141,13 @@ static bool fits(pleat__run *run, uint64_t bytes)
     return run->used_bytes + bytes <= run->options->budget_bytes;
 }
 
+/* Of no memory nothing is free. */
 static double free_share(const pleat__run *run)
 {
-    if (run->options->fungible)
-        return 1 - (double)run->used_bytes / (double)run->options->budget_bytes;
-    return (double)run->pool.free_bytes / (double)run->pool.bytes;
+    bool fungible = run->options->fungible;
+    uint64_t all = fungible ? run->options->budget_bytes : run->pool.bytes;
+    uint64_t used = fungible ? run->used_bytes : all - run->pool.free_bytes;
+    return all != 0 ? 1 - (double)used / (double)all : 0;
 }
 
 static pleat_result count_search(pleat__run *run, uint64_t search_ns, double free_before)

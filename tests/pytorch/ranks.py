@@ -76,6 +76,8 @@ class Summary(unittest.TestCase):
         bad = ["", "{", "[]", "1", "null", "[" * 100000, json.dumps({}), json.dumps(dict(good, rank=None)),
                json.dumps(dict(good, rank="-1")), json.dumps(dict(good, devices=[])),
                json.dumps(dict(good, devices={"0": {}})), json.dumps(dict(good, devices={"0": counters(1, "2")})),
+               json.dumps(dict(good, rank="\u00b2")), json.dumps(dict(good, devices={"0": counters(10**400, 2)})),
+               json.dumps(dict(good, devices={"0": dict(counters(1, 2), waited_ns="x")})),
                json.dumps(dict(good, devices={"0": counters(-1, 2)})), json.dumps(dict(good, devices={}))]
         self.assertEqual(_ranks.parse(bad), [])
         # Of a rank that was started again the last one counts.
@@ -251,6 +253,17 @@ class Plans(unittest.TestCase):
                 self.assertEqual(os.path.exists(old), rank == "1")
             self.assertTrue(other.exists())
             # Rank 1 has not saved again, and keeps its own.
+            self.assertEqual(pathlib.Path(path + ".1").read_text(), "plan %016x" % 1)
+
+    def test_what_an_earlier_run_left_is_written_anew(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, made = os.path.join(folder, "a.plan"), []
+            old = pathlib.Path(folder, "a.plan.equal-%016x" % 1)
+            old.write_text("of another release")
+            os.utime(old, (1, 1))
+            self.save(path, 0, 2, "%016x" % 1, made)
+            self.save(path, 1, 2, "%016x" % 1, made)
+            self.assertEqual(made, [str(old)])
             self.assertEqual(pathlib.Path(path + ".1").read_text(), "plan %016x" % 1)
 
     def test_without_links_it_is_a_copy(self):

@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 JUDGE, PLEAT = sys.argv[1:3]
@@ -23,7 +24,7 @@ HARD = "refused"
 
 sys.path.insert(0, str(pathlib.Path(JUDGE).parent))
 sys.dont_write_bytecode = True
-from judging import jobs, replays, rules, tables, trials  # noqa: E402 (found by the line above)
+from judging import choose, jobs, replays, rules, tables, trials  # noqa: E402 (found by the line above)
 
 
 def run(*arguments):
@@ -50,6 +51,12 @@ def answer(name="job", **ways):
 def short(answers, name):
     (verdict,) = [one for one in rules.judge(answers) if one.name == name]
     return verdict
+
+
+class Choice(unittest.TestCase):
+    def test_each_seed_is_a_job_once(self):
+        options = types.SimpleNamespace(seeds=choose.seeds("7,3,7"), fresh=0)
+        self.assertEqual(choose.seeds_of(options, "judge"), [7, 3])
 
 
 class Rules(unittest.TestCase):

@@ -69,11 +69,11 @@ def record(path, batches, seed=7, loads=False):
     recording.write(path)
 
 
-def network(layers=12, bytes_=8 * MIB):
+def network(layers=12, bytes_=8 * MIB, constant=MIB):
     """An operator log: layers that keep their input for the way back, each a convolution (dear) and a
     function (cheap)."""
     lines = [dict(INSTRUCTION="ANNOTATE", ANNOTATION="START"),
-             dict(INSTRUCTION="CONSTANT", NAME="weight"), dict(INSTRUCTION="MEMORY", NAME="weight", MEMORY="1048576")]
+             dict(INSTRUCTION="CONSTANT", NAME="weight"), dict(INSTRUCTION="MEMORY", NAME="weight", MEMORY=str(constant))]
 
     def call(operator, arguments, result, nanoseconds):
         lines.append(dict(INSTRUCTION="CALL", NAME=operator, ARGS=arguments, RESULT=[result], TIME=str(nanoseconds)))

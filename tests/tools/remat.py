@@ -94,6 +94,18 @@ class Remat(unittest.TestCase):
         r, = told(self.path, "--budget", 0.5, "--policy", "coop")["runs"]
         self.assertIn("%.3f" % r["overhead"], text.stdout)
 
+    def test_a_budget_below_the_constants_is_out_of_memory(self):
+        path = os.path.join(self.folder.name, "constants.log")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(network(constant=20 * 8 * MIB))
+        for arguments in ([], ["--budget", 0.1]):
+            answer = told(path, *arguments)
+            self.assertLess(answer["runs"][-1]["budget_bytes"], answer["constant_bytes"])
+            for r in answer["runs"]:
+                if r["budget_bytes"] <= answer["constant_bytes"]:
+                    self.assertEqual(r["outcome"], "out of memory", r)
+                    self.assertEqual(r["fragmentation"], 0)
+
     def test_gzipped_logs_are_read(self):
         packed = self.path + ".gz"
         with gzip.open(packed, "wt", encoding="utf-8") as file:

@@ -84,7 +84,7 @@ static pleat_result run_at(const job *j, pleat__remat_policy policy, double rati
     uint64_t constants = j->log.constant_bytes;
     uint64_t pool = asked.budget_bytes > constants ? asked.budget_bytes - constants : 0;
     *out = (row){.ratio = ratio, .budget_bytes = asked.budget_bytes};
-    if (!asked.fungible)
+    if (!asked.fungible && pool > 0)
         PLEAT_TRY(remat_ground_create(pool, asked.chunk_bytes, j->log.tensors, &ground));
     if (ground != NULL)
         asked.ground = remat_ground_calls(ground);

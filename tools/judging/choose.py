@@ -40,11 +40,11 @@ def add_options(parser):
 
 
 def seeds_of(options, command):
-    """Those asked for, and fresh ones, which are named so that they can be asked for."""
+    """Those asked for, and fresh ones, which are named so that they can be asked for; each once."""
     fresh = [int.from_bytes(os.urandom(4), "big") for _ in range(options.fresh)]
     if fresh:
         print("%s: fresh: --seeds %s" % (command, ",".join(map(str, fresh))), flush=True)
     asked = options.seeds
     if asked is None:
         asked = [] if fresh else list(SEEDS)
-    return asked + fresh
+    return list(dict.fromkeys(asked + fresh))

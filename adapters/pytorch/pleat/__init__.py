@@ -377,7 +377,8 @@ def pause(offload="host", tags=None, device=None):
     Of all tensors, or of those allocated with one of `tags` (see tag()): the chunks on which nothing else lies go.
     `offload`: "host" copies what lives to pinned host memory, "discard" copies nothing, and what comes back is
     undefined. Waits for the device. Tensors that are paused may be freed, but not used. RuntimeError: they are
-    paused already, or there is no host memory; then nothing has changed.
+    paused already, or there is no host memory; then nothing is paused, but what was discarded before it failed, of
+    several tags or devices, is undefined.
     """
     _want_enabled()
     if offload not in ("host", "discard"):

@@ -41,6 +41,8 @@ LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
+BEGUN = time.time()  # of this process, for Pleat
+
 
 def launched(environment):
     """(rank, ranks), as text."""
@@ -173,7 +175,8 @@ def save(name, device, first, fingerprint, write, environment=os.environ):
         return
     common = of_device(shared(sized(name, environment), "equal-" + fingerprint), device, first)
     make_folder(name, common)
-    if not os.path.exists(common):
+    # An earlier run's may be of another release, or damaged.
+    if not os.path.exists(common) or os.stat(common).st_mtime < BEGUN:
         write(common)
     link(common, own)
 

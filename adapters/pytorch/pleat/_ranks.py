@@ -40,11 +40,13 @@ def record(served, windows, environment=os.environ):
 
 def is_whole(one):
     """Whether it has what a summary reads; it may be from anywhere."""
-    if not isinstance(one, dict) or not isinstance(one.get("devices"), dict) or not str(one.get("rank")).isdigit():
+    if not isinstance(one, dict) or not isinstance(one.get("devices"), dict):
         return False
-    return all(isinstance(counters, dict)
-               and all(isinstance(counters.get(name), int) and counters[name] >= 0 for name in NEEDED)
-               for counters in one["devices"].values())
+    return re.fullmatch("[0-9]{1,9}", str(one.get("rank"))) is not None and all(
+        isinstance(counters, dict)
+        and all(isinstance(value, int) and 0 <= value < 1 << 64
+                for value in (counters.get("waited_ns", 0), *map(counters.get, NEEDED)))
+        for counters in one["devices"].values())
 
 
 NEEDED = ("peak_live_bytes", "peak_physical_bytes", "requests", "planned", "lane")

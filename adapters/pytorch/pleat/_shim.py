@@ -26,25 +26,7 @@ import time
 from . import UnavailableError
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
-SOURCES = (
-    "shim.cpp",
-    "allocator.h",
-    "budget.h",
-    "calls.h",
-    "communication.h",
-    "device.h",
-    "devices.h",
-    "figures.h",
-    "forward.h",
-    "found.h",
-    "history.h",
-    "ipc.h",
-    "nccl.h",
-    "registrable.h",
-    "routes.h",
-    "sending.h",
-    "snapshot.h",
-)
+SOURCES = ["shim.cpp", *sorted(path.name for path in PACKAGE.glob("*.h"))]
 
 # What torch's headers declare differs between versions: name -> (header, pattern). shim.cpp gets
 # PLEAT_HAS_<name> for each pattern that is found. Of the headers only CONFIG may not be there.
