@@ -5,9 +5,10 @@
  *
  *     LD_PRELOAD=./libpleat_torch.so PLEAT=1 ./libtorch
  *
- * Built with g++ -std=c++20 libtorch.cpp -I DIR/include -I DIR/include/torch/csrc/api/include
- * -L DIR/lib -ltorch -ltorch_cpu -ltorch_cuda -lc10 -lc10_cuda -Wl,--no-as-needed
- * -Wl,-rpath,DIR/lib
+ * Built with g++ -std=c++20 -o libtorch libtorch.cpp -I DIR/include
+ * -I DIR/include/torch/csrc/api/include -I CUDA/include -L DIR/lib -Wl,--no-as-needed -ltorch
+ * -ltorch_cpu -ltorch_cuda -lc10 -lc10_cuda -Wl,-rpath,DIR/lib. Beside a Python's torch CUDA is its
+ * site-packages/nvidia/cu13. With -DWITH_PLEAT also -I PREFIX/include -L. -lpleat_torch.
  */
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/torch.h>

@@ -196,10 +196,8 @@ static pleat_result keep_device(const char *path, int device, pleat_trace **trac
         return PLEAT_OK;
     pleat_result result = pleat__trace_of_device(*trace, device, &kept);
     pleat_trace_free(*trace);
-    if (result != PLEAT_OK)
-        return pleat__context(result, "'%s'", path);
-    *trace = kept;
-    return PLEAT_OK;
+    *trace = result == PLEAT_OK ? kept : NULL;
+    return result == PLEAT_OK ? PLEAT_OK : pleat__context(result, "'%s'", path);
 }
 
 pleat_result pleat__trace_import(const char *path, int device, pleat__trace_form *form,

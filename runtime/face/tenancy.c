@@ -78,6 +78,10 @@ pleat_result pleat__tenancy_join(pleat_runtime *runtime, const pleat__conf *conf
 {
     bool alone = conf->tenants[0] == '\0' || strcmp(conf->tenants, "off") == 0;
     *out = NULL;
+    if (alone && (conf->guarantee != 0 || conf->priority != 0 || conf->tenant[0] != '\0'))
+        return pleat__fail(PLEAT_E_INVALID,
+                           "PLEAT_CONF: 'guarantee', 'priority' and 'tenant' are a "
+                           "tenant's: add tenants:user, or a group's name");
     if (alone && conf->watermark == 0)
         return PLEAT_OK;
     if (conf->priority > UINT32_MAX || conf->grace_ms > 3600000)

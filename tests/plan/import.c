@@ -349,6 +349,25 @@ static void import_keeps_segments(void **state)
                   "S0:20 S1:20 S2:20 S3:20 s1 S4:20 s3");
 }
 
+/* A trace file that has nothing of the device, of which the caller gets nothing to free. */
+static void import_of_a_trace_without_the_device_gives_none(void **state)
+{
+    (void)state;
+    test_bytes bytes =
+        test_pickle(4, "{'segments':[],'device_traces':[[" EVENT("alloc", 512, 7) "]]}");
+    const char *path = test_path("one.trace");
+    pleat_trace *trace;
+    assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, 0, NULL, &trace));
+    assert_ok(pleat_trace_write(trace, path));
+    pleat_trace_free(trace);
+    test_bytes_free(&bytes);
+    assert_ok(pleat__trace_import(path, 0, NULL, &trace));
+    pleat_trace_free(trace);
+    assert_true(pleat__trace_import(path, 1, NULL, &trace) != PLEAT_OK);
+    assert_null(trace);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void import_asks_which_device(void **state)
 {
     (void)state;
@@ -475,6 +494,7 @@ int main(void)
         cmocka_unit_test(import_finds_what_was_live_at_the_start),
         cmocka_unit_test(import_reads_old_dumps),
         cmocka_unit_test(import_keeps_segments),
+        cmocka_unit_test(import_of_a_trace_without_the_device_gives_none),
         cmocka_unit_test(import_asks_which_device),
         cmocka_unit_test(import_reads_every_protocol_gzipped_or_not),
         cmocka_unit_test(import_opens_traces_and_tables_too),

@@ -167,6 +167,17 @@ class Command(unittest.TestCase):
             self.assertEqual(ended.exception.code, code, arguments)
             self.assertIn(text, "".join(call.args[0] for call in said.write.call_args_list))
 
+    def test_the_program_is_not_overwritten(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program, other = pathlib.Path(folder, "train.py"), pathlib.Path(folder, "old.trace")
+            program.write_text("pass")
+            other.write_text("an earlier one")
+            with mock.patch("sys.stderr") as said, self.assertRaises(SystemExit) as ended:
+                estimate.parse(["-o", str(program), "--", "python3", str(program)])
+            self.assertEqual(ended.exception.code, 3)
+            self.assertIn("would be overwritten", "".join(call.args[0] for call in said.write.call_args_list))
+            self.assertEqual(estimate.parse(["-o", str(other), "--", "python3", str(program)]).output, str(other))
+
     def test_a_device_is_a_size_or_a_name(self):
         for given, bytes in ((["-d", "H200"], 143771 * MIB), (["--device-memory", "1.5GiB"], 1536 * MIB),
                              ([], 80 << 30)):

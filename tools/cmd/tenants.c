@@ -161,14 +161,17 @@ static pleat_result print_ledger(const ledger *of, FILE *out)
     return PLEAT_OK;
 }
 
-static pleat_result print_text(const ledgers *found, FILE *out)
+static pleat_result print_text(const options *o, const ledgers *found, FILE *out)
 {
     for (int l = 0; l < found->count; l++) {
         if (l > 0)
             fputc('\n', out);
         PLEAT_TRY(print_ledger(&found->all[l], out));
     }
-    if (found->count == 0)
+    if (found->count == 0 && o->device != NULL)
+        fprintf(out, "No ledger in %s is of a device whose name begins with '%s'.\n",
+                pleat__tenants_folder(), o->device);
+    else if (found->count == 0)
         fprintf(out,
                 "There is no ledger of this user's in %s: a process takes part with\n"
                 "PLEAT_CONF=tenants:user.\n",
@@ -254,7 +257,7 @@ static pleat_result show(const options *o, ledgers *found)
         return PLEAT_OK;
     }
     if (!o->json)
-        return print_text(found, stdout);
+        return print_text(o, found, stdout);
     json_begin(&json, stdout);
     put_json(found, &json);
     return PLEAT_OK;
@@ -350,7 +353,9 @@ static pleat_result remove_dead(const options *o, ledgers *found)
         pleat_result result = pleat__tenants_remove_dead(tenants, &count);
         pleat__tenants_close(tenants);
         PLEAT_TRY(result);
-        printf("%s: %u removed\n", found->all[l].device, count);
+        const char *group = found->all[l].group;
+        printf("%s%s%s: %u removed\n", found->all[l].device, group[0] != '\0' ? ", group " : "",
+               group, count);
     }
     return PLEAT_OK;
 }
@@ -367,14 +372,17 @@ static const char help[] =
     "\n"
     "TENANT is a number or a name of the first column.\n";
 
-/* An option that the command would pass by, or NULL. */
-static const char *stray_option(const options *o, const char *verb)
+/* What is wrong with the options: one that the command would pass by, or none that it wants. NULL:
+ * nothing. */
+static const char *wrong_options(const options *o, const char *verb, int count)
 {
     bool sets = strcmp(verb, "set") == 0, watches = strcmp(verb, "watch") == 0;
     if (!sets && (o->guarantee != NULL || o->cap != NULL || o->priority >= 0))
         return "--guarantee, --cap and --priority are options of set TENANT";
     if (!watches && (o->interval != 0 || o->count != 0))
         return "--interval and --count are options of watch";
+    if (sets && count == 2 && o->guarantee == NULL && o->cap == NULL && o->priority < 0)
+        return "set TENANT wants --guarantee, --cap or --priority";
     return NULL;
 }
 
@@ -437,9 +445,9 @@ int cli_tenants(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
-    const char *stray = stray_option(&o, first < argc ? argv[first] : "list");
-    if (stray != NULL)
-        return cli_bad_use("tenants", "%s", stray);
+    const char *wrong = wrong_options(&o, first < argc ? argv[first] : "list", argc - first);
+    if (wrong != NULL)
+        return cli_bad_use("tenants", "%s", wrong);
     ledgers found = {.all = calloc(LEDGERS_MOST, sizeof *found.all)};
     bool bad = false;
     pleat_result result = found.all != NULL

@@ -480,7 +480,8 @@ static pleat_result last_iteration(const replay_script *s, pleat_va *addresses, 
                                    replay_iteration *last)
 {
     if (s->mark_count < 2)
-        return pleat__fail(PLEAT_E_INPUT, "the trace has no whole iteration to repeat");
+        return pleat__fail(PLEAT_E_INPUT,
+                           "no whole iteration to repeat: record two marks of it or more");
     *last = (replay_iteration){.trace = s->trace,
                                .device = s->device,
                                .busiest = s->busiest,
@@ -507,8 +508,11 @@ static pleat_result run_visits(pass *p, const pleat_trace *other)
     pleat_va *addresses =
         pleat__arena_calloc(s.arena, pleat_trace_request_count(other), sizeof *addresses);
     pleat_result result = last_iteration(p->script, p->addresses, p->tells, &shapes[0]);
-    if (result == PLEAT_OK)
+    if (result == PLEAT_OK) {
         result = last_iteration(&s, addresses, p->tells, &shapes[1]);
+        if (result != PLEAT_OK)
+            (void)pleat__context(result, "the other trace");
+    }
     if (result == PLEAT_OK && addresses == NULL)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for another trace's requests");
     if (result == PLEAT_OK)

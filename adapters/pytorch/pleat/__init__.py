@@ -506,6 +506,14 @@ def fingerprint(device=None):
     return "%016x" % value.value
 
 
+def __getattr__(name):
+    if name != "memory_saver":
+        raise AttributeError("module 'pleat' has no attribute %r" % name)
+    import importlib
+
+    return importlib.import_module("pleat.memory_saver")
+
+
 def _want_enabled():
     if _library is None:
         raise RuntimeError("pleat is not enabled: call pleat.enable() before the first CUDA tensor")

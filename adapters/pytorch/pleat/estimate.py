@@ -73,7 +73,7 @@ def parse(arguments):
         made.error("--capability: %r is none: write 9.0" % options.capability)
     if options.output == "-":
         made.error("--output is a file, not '-': standard output is for what is said")
-    wrong = _plans.cannot_write(options.output)
+    wrong = _plans.cannot_write(options.output) or run.overwritten(options.output, options.program)
     if wrong:
         run.fail(run.BAD_FILE, "--output: " + wrong, "estimate")
     options.bytes = device_bytes(options.device_memory, made.error)
@@ -203,7 +203,7 @@ def main(arguments=None):
             run.fail(run.CANNOT_DRAW if code < 0 else code,
                      "the program ended with %d" % code, "estimate")
         if not snapshots:
-            run.fail(1, "nothing was allocated on a GPU", "estimate")
+            run.fail(1, "nothing was allocated on a GPU: does the program use the device 'cuda'?", "estimate")
         try:
             tell(options, snapshots)
         except (OSError, RuntimeError, ValueError, KeyError) as problem:

@@ -118,9 +118,17 @@ def wrong_file(options):
     if options.plan != "auto" and "%w" not in options.plan and not _plans.of_ranks(options.plan):
         return "--plan: there is no file %r" % options.plan
     for name in ("save_plan", "report", "counters", "log"):
-        wrong = _plans.cannot_write(getattr(options, name)) if getattr(options, name) != "auto" else None
+        path = getattr(options, name)
+        wrong = _plans.cannot_write(path) or overwritten(path, options.program) if path != "auto" else None
         if wrong:
             return "--%s: %s" % (name.replace("_", "-"), wrong)
+    return None
+
+
+def overwritten(path, program):
+    """What is wrong with a file that is to be written; None: it is none that the program's line names."""
+    if os.path.isfile(path) and any(os.path.exists(part) and os.path.samefile(part, path) for part in program):
+        return "%r is the program's: it would be overwritten" % path
     return None
 
 

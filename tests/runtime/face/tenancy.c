@@ -362,7 +362,10 @@ static void tenancy_settings_that_make_no_sense_are_refused(void **state)
     } wrong[] = {{"tenants:no such group", PLEAT_E_INVALID},
                  {"tenants:user,guarantee:65m", PLEAT_E_LIMIT},
                  {"tenants:user,priority:5000000000", PLEAT_E_INVALID},
-                 {"tenants:user,grace_ms:4000000", PLEAT_E_INVALID}};
+                 {"tenants:user,grace_ms:4000000", PLEAT_E_INVALID},
+                 {"guarantee:4m", PLEAT_E_INVALID},
+                 {"priority:1", PLEAT_E_INVALID},
+                 {"tenants:off,tenant:one", PLEAT_E_INVALID}};
     fixture f;
     open_host(&f, DEVICE, false);
     for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
