@@ -1,5 +1,5 @@
-"""The shim's allocator without a GPU: shim.py. Builds shim.cpp against the installed torch's headers,
-with the tests' libcuda ($PLEAT_CUDA_LIBRARY) behind libpleat, and runs it. Skips where there is no
+"""The shim's allocator without a GPU: shim.py. Builds shim.cpp and others against the installed torch's headers,
+with the tests' libcuda ($PLEAT_CUDA_LIBRARY) behind libpleat, and runs them. Skips where there is no
 torch with all that the fake of its allocator overrides ($PLEAT_TORCH_PYTHON: a Python that has it).
 """
 
@@ -56,13 +56,16 @@ class Shim(unittest.TestCase):
     def test_what_is_served_elsewhere(self):
         self.run_it("elsewhere.cpp")
 
-    def run_it(self, name):
+    def test_the_history_among_threads(self):
+        self.run_it("history.cpp", "-fsanitize=thread")
+
+    def run_it(self, name, *options):
         with tempfile.TemporaryDirectory() as folder:
             try:
                 line = command(pathlib.Path(folder), name)
             except pleat.UnavailableError as missing:
                 self.skipTest(str(missing))
-            _shim.compile_with(line)
+            _shim.compile_with([*line, *options])
             done = subprocess.run([os.path.join(folder, "shim")], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, "\n" + done.stdout)

@@ -4,7 +4,7 @@
  * One ring a device, of as many entries as the user asked for: the oldest are lost first. The stack
  * of each live allocation is kept beside it, for the blocks of a snapshot.
  *
- * THREADS  Any: one lock. Whether anything is recorded is read without it.
+ * THREADS  Any: one lock. Whether anything is recorded, and with which stacks, is read without it.
  */
 #ifndef PLEAT_TORCH_HISTORY_H
 #define PLEAT_TORCH_HISTORY_H
@@ -57,7 +57,8 @@ class History
      * may take Python's. */
     Context context(caching::RecordContext wanted_from) const
     {
-        return on() && recorder_ != nullptr && when_ >= wanted_from ? recorder_() : nullptr;
+        caching::CreateContextFn recorder = recorder_.load();
+        return recorder != nullptr && when_.load() >= wanted_from ? recorder() : nullptr;
     }
 
     void add(TraceEntry::Action action, const char *name, c10::DeviceIndex device, size_t address,
@@ -174,8 +175,8 @@ class History
 
     mutable std::mutex lock_;
     std::atomic<bool> on_{false};
-    caching::CreateContextFn recorder_ = nullptr;
-    caching::RecordContext when_ = caching::RecordContext::NEVER;
+    std::atomic<caching::CreateContextFn> recorder_{nullptr}; /* NULL where nothing is recorded */
+    std::atomic<caching::RecordContext> when_{caching::RecordContext::NEVER};
     size_t most_ = 1;
     std::vector<std::string> skipped_;
     std::map<c10::DeviceIndex, Ring> rings_;
