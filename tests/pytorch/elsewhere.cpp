@@ -76,6 +76,24 @@ void a_pool_that_finds_no_memory_says_so()
     allocator->releasePool(0, {0, 9});
 }
 
+/* A question to torch's allocator fails, once. */
+void what_fails_while_memory_to_register_is_looked_for_leaves_no_pool_open()
+{
+    auto allocator = make(256 * MIB);
+    void *first = allocator->raw_alloc(3 * MIB);
+    CHECK(communication::is_mapped_anew(first, 3 * MIB) == 1);
+    fake::native.broken = 1;
+    CHECK(thrown<c10::Error>([&] { allocator->raw_alloc(3 * MIB); }) != "");
+    CHECK(fake::native.broken == 0);
+    for (const auto &[id, pool] : fake::native.pools)
+        CHECK(!pool.open);
+    void *second = allocator->raw_alloc(3 * MIB);
+    CHECK(allocator->registrable().of(second) != nullptr);
+    for (void *one : {first, second})
+        allocator->raw_delete(one);
+    fake::native.pools.clear(); /* the next allocator makes its own */
+}
+
 void what_is_to_be_registered_comes_to_lie_where_it_can_be()
 {
     auto allocator = make();
@@ -208,6 +226,7 @@ const Test tests[] = {
     TEST(a_pools_segments_can_be_registered),
     TEST(a_pool_of_the_programs_own_memory_keeps_it),
     TEST(a_pool_that_finds_no_memory_says_so),
+    TEST(what_fails_while_memory_to_register_is_looked_for_leaves_no_pool_open),
     TEST(what_is_to_be_registered_comes_to_lie_where_it_can_be),
     TEST(room_is_made_before_a_communicator_takes_it),
     TEST(what_is_sent_is_moved_once_and_later_lies_there),

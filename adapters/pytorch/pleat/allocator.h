@@ -26,6 +26,7 @@
 #include "snapshot.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/util/ScopeExit.h>
 
 #include <optional>
 #include <pthread.h>
@@ -678,10 +679,12 @@ class Allocator final : public Forward
         native_->beginAllocateToPool(index, REGISTERED_POOL, [self](cudaStream_t) {
             return std::this_thread::get_id() == self;
         });
-        void *address = ask_native_within(device, index, bytes, stream);
-        native_->endAllocateToPool(index, REGISTERED_POOL);
-        native_->releasePool(index, REGISTERED_POOL);
-        return address;
+        /* Whatever is thrown, too: an open pool would take this thread's other requests. */
+        auto closed = c10::make_scope_exit([&] {
+            native_->endAllocateToPool(index, REGISTERED_POOL);
+            native_->releasePool(index, REGISTERED_POOL);
+        });
+        return ask_native_within(device, index, bytes, stream);
 #else
         (void)device, (void)index, (void)bytes, (void)stream;
         return nullptr;
