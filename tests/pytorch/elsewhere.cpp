@@ -66,6 +66,19 @@ void a_pool_of_the_programs_own_memory_keeps_it()
     allocator->raw_delete(address);
 }
 
+void a_pool_that_could_not_be_made_is_made_of_no_other_memory()
+{
+    auto allocator = make();
+    auto create = [&] {
+        return thrown<c10::Error>([&] { allocator->createOrIncrefPool(0, {0, 10}, nullptr); });
+    };
+    for (DeviceIndex peer = 1; peer <= 64; peer++) /* one more than there may be */
+        allocator->enablePeerAccess(peer, 0);
+    for (int turn = 0; turn < 2; turn++)
+        CHECK(create().find("give another device access") != std::string::npos);
+    CHECK(fake::native.pools.count({0, 10}) == 0);
+}
+
 void a_pool_that_finds_no_memory_says_so()
 {
     auto allocator = make();
@@ -225,6 +238,7 @@ void what_cannot_be_moved_is_sent_by_a_socket()
 const Test tests[] = {
     TEST(a_pools_segments_can_be_registered),
     TEST(a_pool_of_the_programs_own_memory_keeps_it),
+    TEST(a_pool_that_could_not_be_made_is_made_of_no_other_memory),
     TEST(a_pool_that_finds_no_memory_says_so),
     TEST(what_fails_while_memory_to_register_is_looked_for_leaves_no_pool_open),
     TEST(what_is_to_be_registered_comes_to_lie_where_it_can_be),

@@ -238,11 +238,17 @@ class Allocator final : public Forward
                             std::shared_ptr<CUDAAllocator> allocator) override
     {
         bool is_new = routes_.know(device, pool);
-        if (is_new && allocator == nullptr) {
-            registrable_.prepare(device, devices_.vmm());
-            allocator = registrable_.segments();
+        try {
+            if (is_new && allocator == nullptr) {
+                registrable_.prepare(device, devices_.vmm());
+                allocator = registrable_.segments();
+            }
+            native_->createOrIncrefPool(device, pool, std::move(allocator));
+        } catch (...) {
+            if (is_new)
+                routes_.forget(device, pool);
+            throw;
         }
-        native_->createOrIncrefPool(device, pool, std::move(allocator));
     }
 #endif
 

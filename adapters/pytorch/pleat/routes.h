@@ -45,6 +45,13 @@ class Routes
         return known_.emplace(index, pool).second;
     }
 
+    /* It could not be made: it may be met once more. */
+    void forget(DeviceIndex index, MempoolId pool)
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        known_.erase({index, pool});
+    }
+
     bool takes(DeviceIndex device, cudaStream_t stream)
     {
         std::lock_guard<std::mutex> guard(lock_);
