@@ -522,6 +522,36 @@ void stacks_of_live_memory_are_kept_whatever_events_are_left_out()
     allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
 }
 
+/* As torch's allocator keeps them, with the block. */
+void stacks_of_live_memory_are_kept_when_the_history_is_cleared_or_ends()
+{
+    auto allocator = make();
+    auto record = [&](bool on, bool clear) {
+        auto gather = [] { return std::shared_ptr<c10::GatheredContext>(new Stack); };
+        allocator->recordHistory(
+            on, on ? static_cast<caching::CreateContextFn>(gather) : nullptr, 100,
+            on ? caching::RecordContext::ALL : caching::RecordContext::NEVER, clear, {});
+    };
+    auto has_stack = [&](void *address) {
+        return allocator->getContextForPointer(address) != nullptr;
+    };
+    record(true, true);
+    void *first = allocator->raw_alloc(MIB), *second = allocator->raw_alloc(MIB);
+    record(true, true);
+    CHECK(has_stack(first) && allocator->snapshot({0, 0}, true).device_traces[0].empty());
+    allocator->raw_delete(first);
+    CHECK(!has_stack(first));
+    record(false, false);
+    CHECK(has_stack(second) && allocator->snapshot({0, 0}, true).device_traces[0].empty());
+    /* What comes to lie at its place has none. */
+    allocator->raw_delete(second);
+    void *third = allocator->raw_alloc(MIB), *fourth = allocator->raw_alloc(MIB);
+    CHECK(third == second || fourth == second);
+    CHECK(!has_stack(third) && !has_stack(fourth));
+    allocator->raw_delete(third);
+    allocator->raw_delete(fourth);
+}
+
 void stacks_of_the_live_state_are_not_in_events()
 {
     auto allocator = make();
@@ -797,6 +827,7 @@ const Test tests[] = {
     TEST(a_pool_that_torch_does_not_open_takes_nothing),
     TEST(no_call_that_may_issue_verbs_ends_a_capture),
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
+    TEST(stacks_of_live_memory_are_kept_when_the_history_is_cleared_or_ends),
     TEST(stacks_of_the_live_state_are_not_in_events),
     TEST(no_snapshot_of_a_pool_shows_pleats_memory),
     TEST(what_is_small_is_in_the_small_pool),

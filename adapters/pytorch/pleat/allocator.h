@@ -763,7 +763,7 @@ class Allocator final : public Forward
             return;
         }
         Relaxed relaxed(in_capture());
-        if (__builtin_expect(history_.on() || c10::memoryProfilingEnabled(), 0))
+        if (__builtin_expect(history_.follows_frees() || c10::memoryProfilingEnabled(), 0))
             note_free(*device, reinterpret_cast<pleat_va>(address));
         sender_.forget(reinterpret_cast<pleat_va>(address));
         if (pleat_free(device->runtime, reinterpret_cast<pleat_va>(address)) != PLEAT_OK)
@@ -776,7 +776,7 @@ class Allocator final : public Forward
         if (pleat_block_of(device.runtime, address, &block) != PLEAT_OK)
             return; /* the free itself says what is wrong */
         DeviceIndex index = devices_.index_of(device);
-        if (history_.on())
+        if (history_.follows_frees())
             history_.give_up(index, address, block.requested,
                              reinterpret_cast<void *>(block.stream),
                              history_.context(caching::RecordContext::ALL), metadata());

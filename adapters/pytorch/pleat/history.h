@@ -2,7 +2,8 @@
  * history.h: what happened to memory, kept as torch's own trace entries for its snapshots.
  *
  * One ring a device, of as many entries as the user asked for: the oldest are lost first. The stack
- * of each live allocation is kept beside it, for the blocks of a snapshot.
+ * of each live allocation is kept beside it, for the blocks of a snapshot, until that is freed: as
+ * in torch's allocator also where what happened is cleared, or nothing is recorded any more.
  *
  * THREADS  Any: one lock. Whether anything is recorded, and with which stacks, is read without it.
  */
@@ -40,17 +41,24 @@ class History
              caching::RecordContext when, bool clear, const std::vector<std::string> &skipped)
     {
         std::lock_guard<std::mutex> guard(lock_);
-        if (clear || !enabled) {
+        if (clear || !enabled)
             rings_.clear();
-            contexts_.clear();
-        }
-        if (!enabled)
+        if (!enabled) { /* and nobody says when these frees are complete */
+            for (const auto &[address, free] : waiting_)
+                forget(address);
             waiting_.clear();
+        }
         recorder_ = enabled ? recorder : nullptr;
         when_ = when;
         most_ = std::max<size_t>(1, most);
         skipped_ = skipped;
         on_.store(enabled, std::memory_order_relaxed);
+    }
+
+    /* Whether frees are to be told: give_up(). */
+    bool follows_frees() const
+    {
+        return on() || keeps_.load(std::memory_order_relaxed);
     }
 
     /* The calling program's stack where it is wanted for events of this kind. Before any lock: it
@@ -68,9 +76,9 @@ class History
         if (!on())
             return;
         if (action == TraceEntry::ALLOC && context != nullptr)
-            contexts_[address] = context;
+            keep(address, context);
         else if (action == TraceEntry::FREE_COMPLETED)
-            contexts_.erase(address);
+            forget(address);
         if (std::find(skipped_.begin(), skipped_.end(), name) != skipped_.end())
             return;
         Ring &ring = rings_[device];
@@ -91,7 +99,10 @@ class History
         add(TraceEntry::FREE_REQUESTED, "free_requested", device, address, bytes, stream, context,
             metadata);
         std::lock_guard<std::mutex> guard(lock_);
-        waiting_[address] = {device, bytes, stream, context, metadata};
+        if (on())
+            waiting_[address] = {device, bytes, stream, context, metadata};
+        else
+            forget(address);
     }
 
     void freed(size_t address)
@@ -149,6 +160,18 @@ class History
         std::string metadata;
     };
 
+    void keep(size_t address, const Context &context)
+    {
+        contexts_[address] = context;
+        keeps_ = true;
+    }
+
+    void forget(size_t address)
+    {
+        contexts_.erase(address);
+        keeps_ = !contexts_.empty();
+    }
+
     /* A template, so that the branches not taken need not compile. */
     template <typename Entry = TraceEntry>
     static Entry make(typename Entry::Action action, c10::DeviceIndex device, size_t address,
@@ -181,6 +204,7 @@ class History
     std::vector<std::string> skipped_;
     std::map<c10::DeviceIndex, Ring> rings_;
     std::unordered_map<size_t, Context> contexts_;
+    std::atomic<bool> keeps_{false}; /* any of them */
     std::unordered_map<size_t, Free> waiting_;
     c10::ApproximateClockToUnixTimeConverter clock_;
 };
