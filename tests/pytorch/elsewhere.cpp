@@ -7,6 +7,8 @@
 #include "communication.h"
 #include "sending.h"
 
+#include <cmath>
+
 namespace
 {
 
@@ -77,6 +79,23 @@ void a_pool_that_could_not_be_made_is_made_of_no_other_memory()
     for (int turn = 0; turn < 2; turn++)
         CHECK(create().find("give another device access") != std::string::npos);
     CHECK(fake::native.pools.count({0, 10}) == 0);
+}
+
+/* The driver counts it as the process's, and so among what is not Pleat's. */
+void what_a_pool_has_is_not_kept_free_for_others()
+{
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", "128m", 1);
+    auto allocator = make();
+    void *kept = allocator->raw_alloc(20 * MIB);
+    Pool pool(*allocator);
+    void *first = pool.tensor(30 * MIB), *second = pool.tensor(2 * MIB);
+    double left = fake::native.fraction * static_cast<double>(fake::total_bytes);
+    CHECK(std::llround(left) == static_cast<long long>(108 * MIB));
+    CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(78 * MIB); }) != "");
+    allocator->raw_delete(allocator->raw_alloc(76 * MIB));
+    for (void *one : {first, second, kept})
+        allocator->raw_delete(one);
+    unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
 }
 
 void a_pool_that_finds_no_memory_says_so()
@@ -239,6 +258,7 @@ const Test tests[] = {
     TEST(a_pools_segments_can_be_registered),
     TEST(a_pool_of_the_programs_own_memory_keeps_it),
     TEST(a_pool_that_could_not_be_made_is_made_of_no_other_memory),
+    TEST(what_a_pool_has_is_not_kept_free_for_others),
     TEST(a_pool_that_finds_no_memory_says_so),
     TEST(what_fails_while_memory_to_register_is_looked_for_leaves_no_pool_open),
     TEST(what_is_to_be_registered_comes_to_lie_where_it_can_be),
@@ -251,5 +271,7 @@ const Test tests[] = {
 
 int main()
 {
+    /* It counts the process's memory, too. */
+    setenv("PLEAT_NVML_LIBRARY", getenv("PLEAT_CUDA_LIBRARY"), 1);
     return run_shim_tests(tests);
 }

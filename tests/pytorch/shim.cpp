@@ -4,6 +4,7 @@
  */
 #include "shim_tests.h"
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <sys/wait.h>
@@ -284,6 +285,31 @@ void the_fraction_holds_before_a_request_that_is_not_a_pools()
     }
     *fake::process_fraction = 1;
     CHECK(make()->getMemoryFraction(0) == 1);
+}
+
+void what_the_environment_leaves_to_the_process_holds_for_pools()
+{
+    setenv("CUDA_DEVICE_MEMORY_LIMIT", "128m", 1);
+    for (uint64_t budget : {uint64_t(0), 64 * MIB, 256 * MIB}) {
+        auto allocator = make(budget);
+        uint64_t most = budget == 64 * MIB ? budget : 128 * MIB;
+        void *kept = allocator->raw_alloc(20 * MIB);
+        void *pool = pooled(*allocator, 30 * MIB);
+        double left = fake::native.fraction * static_cast<double>(fake::total_bytes);
+        CHECK(std::llround(left) == static_cast<long long>(most - 20 * MIB));
+        /* Pleat takes over what pools have not used. */
+        auto refuses = [&](size_t bytes) {
+            return thrown<c10::OutOfMemoryError>(
+                       [&] { allocator->raw_delete(allocator->raw_alloc(bytes)); }) != "";
+        };
+        CHECK(!refuses(most - 50 * MIB) && refuses(most - 48 * MIB));
+        allocator->setMemoryFraction(1, 0);
+        CHECK(refuses(most - 48 * MIB) && fake::native.fraction < 0.5);
+        allocator->raw_delete(pool);
+        CHECK(!refuses(most - 20 * MIB) && refuses(most - 18 * MIB));
+        allocator->raw_delete(kept);
+    }
+    unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
 }
 
 /* Told of memory, and of its lack, as torch's profiler is. */
@@ -814,6 +840,7 @@ const Test tests[] = {
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(the_fraction_that_torchs_settings_leave_to_a_process_holds),
     TEST(the_fraction_holds_before_a_request_that_is_not_a_pools),
+    TEST(what_the_environment_leaves_to_the_process_holds_for_pools),
     TEST(out_of_memory_reaches_all_who_want_to_know),
     TEST(pools_that_may_serve_what_would_be_refused),
     TEST(a_pools_refusal_is_told_when_it_is_one),

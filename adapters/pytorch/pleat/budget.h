@@ -2,6 +2,10 @@
  * budget.h: one budget for two allocators: Pleat's runtime, and torch's own, which holds the
  * private pools. Each has a cap, and the two caps never add up to more than the budget. Who is
  * refused takes over what the other has not used.
+ *
+ * What the environment leaves to the process is shared in the same way, from when the device has a
+ * runtime, which knows it. What else the process has there, its context say, is part of that and of
+ * no budget: the runtime keeps it free of its own cap, and here it is kept free of the pools'.
  */
 #ifndef PLEAT_TORCH_BUDGET_H
 #define PLEAT_TORCH_BUDGET_H
@@ -26,6 +30,12 @@ inline uint64_t fraction_of(DeviceIndex device, double fraction)
     return std::max<uint64_t>(bytes, 1);
 }
 
+/* Of two limits; one of 0 bytes is none. */
+inline uint64_t stricter(uint64_t one, uint64_t other)
+{
+    return one == 0 ? other : other == 0 ? one : std::min(one, other);
+}
+
 class Budget
 {
   public:
@@ -42,7 +52,15 @@ class Budget
     static uint64_t limit_of(Device &device)
     {
         std::lock_guard<std::mutex> guard(device.split_lock);
-        return device.limit_bytes;
+        return stricter(device.limit_bytes, device.process_bytes);
+    }
+
+    /* What the environment leaves to the process. pre: the device has its runtime. */
+    static void take_environment(Device &device)
+    {
+        pleat_limits limits = limits_of(device.runtime);
+        std::lock_guard<std::mutex> guard(device.split_lock);
+        device.process_bytes = limits.process_bytes;
     }
 
     /* Pleat keeps what it has, torch's allocator may take all else. No limit: nothing to share. */
@@ -50,18 +68,20 @@ class Budget
     {
         pleat_runtime *made = device.runtime.load();
         std::lock_guard<std::mutex> guard(device.split_lock);
-        if (device.limit_bytes == 0)
+        uint64_t has = 0, most = stricter(device.limit_bytes, device.process_bytes);
+        if (most == 0)
             return;
         Relaxed relaxed;
-        uint64_t has = 0;
         if (made != nullptr) {
             has = pleat_stats_of(made).physical_bytes;
             /* A budget of 0 would be none. */
             if (pleat_set_budget(made, std::max<uint64_t>(has, 1)) != PLEAT_OK)
                 throw_last("share the budget");
             has = pleat_stats_of(made).physical_bytes;
+            if (device.process_bytes != 0)
+                most = stricter(most, left_to_both(device, index));
         }
-        set_pools_cap(index, device.limit_bytes - std::min(device.limit_bytes, has));
+        set_pools_cap(index, most - std::min(most, has));
     }
 
     /* The other way round; whether Pleat may take more now than before. */
@@ -69,18 +89,40 @@ class Budget
     {
         pleat_runtime *made = device.runtime.load();
         std::lock_guard<std::mutex> guard(device.split_lock);
-        if (device.limit_bytes == 0 || made == nullptr)
+        uint64_t most = stricter(device.limit_bytes, device.process_bytes);
+        if (most == 0 || made == nullptr)
             return false;
         Relaxed relaxed;
         set_pools_cap(index, pool_bytes(index));
         uint64_t pools = pool_bytes(index), before = pleat_limit_of(made);
-        uint64_t rest = device.limit_bytes - std::min(device.limit_bytes, pools);
-        if (pleat_set_budget(made, std::max<uint64_t>(rest, 1)) != PLEAT_OK)
+        uint64_t rest = std::max<uint64_t>(most - std::min(most, pools), 1);
+        /* What the environment leaves the runtime keeps to by itself. */
+        bool is_asked = device.limit_bytes != 0 || pools != 0;
+        if (pleat_set_budget(made, is_asked ? rest : 0) != PLEAT_OK)
             throw_last("share the budget");
-        return rest > before;
+        return pleat_limit_of(made) > before;
     }
 
   private:
+    static pleat_limits limits_of(pleat_runtime *runtime)
+    {
+        pleat_limits limits = {};
+        limits.size = sizeof limits;
+        if (pleat_limits_of(runtime, &limits) != PLEAT_OK)
+            throw_last("say the limits");
+        return limits;
+    }
+
+    /* Of what the environment leaves to the process. The runtime counts pools as memory that is not
+     * Pleat's: here they are no others'. pre: the split lock, a runtime, and such a limit. */
+    uint64_t left_to_both(const Device &device, DeviceIndex index) const
+    {
+        uint64_t others = limits_of(device.runtime).other_bytes, pools = pool_bytes(index);
+        others -= std::min(others, pools);
+        /* One of 0 would be none. */
+        return std::max<uint64_t>(device.process_bytes - std::min(device.process_bytes, others), 1);
+    }
+
     void set_pools_cap(DeviceIndex index, uint64_t bytes) const
     {
         double total = static_cast<double>(total_bytes(index));

@@ -93,7 +93,9 @@ struct Device {
     std::vector<int> peers;                   /* that asked for access before there was a runtime */
 
     std::mutex split_lock;       /* guards the budget's two parts */
-    uint64_t limit_bytes = 0;    /* of both allocators together; 0: none */
+    uint64_t limit_bytes = 0;    /* of both allocators together, as asked for; 0: none */
+    uint64_t process_bytes = 0;  /* that the environment leaves to the process; 0: no such limit, */
+                                 /* or no runtime that knows it */
     bool fraction_taken = false; /* torch's settings are part of it */
 
     std::atomic<uint64_t> pool_questions{0}; /* to torch's allocator: what it holds for pools */

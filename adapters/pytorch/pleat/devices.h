@@ -230,8 +230,7 @@ class Devices
   private:
     uint64_t within_budget(uint64_t bytes) const
     {
-        uint64_t budget = settings_.budget_bytes;
-        return bytes == 0 ? budget : budget == 0 ? bytes : std::min(bytes, budget);
+        return stricter(bytes, settings_.budget_bytes);
     }
 
     uint64_t pool_bytes() const
@@ -345,6 +344,7 @@ class Devices
             if (!phase_.empty())
                 enter_phase(phase_, made);
         }
+        Budget::take_environment(device);
         /* Pools may have taken some of the budget before. */
         budget_.give_rest_to_pleat(device, index);
         return made;
