@@ -60,6 +60,22 @@ void hooks_serve_within_the_budget()
     CHECK(counter(1, "frees") == 1 && counter(1, "out_of_memory") == 1);
 }
 
+/* On a device that was used before, and on one that was not. */
+void hooks_serve_within_a_budget_that_is_set_later()
+{
+    auto refuses = [](int device) {
+        return thrown([&] {
+                   pleat_hooks_free(pleat_hooks_alloc(40 * MIB, device, nullptr), 0, device,
+                                    nullptr);
+               }) != "";
+    };
+    CHECK(!refuses(1));
+    CHECK(pleat_torch_budget(32 * MIB) == 0);
+    CHECK(refuses(1) && refuses(2));
+    CHECK(pleat_torch_budget(64 * MIB) == 0);
+    CHECK(!refuses(1) && !refuses(2));
+}
+
 void hooks_refuse_pools_and_what_is_not_theirs()
 {
     int local = 0;
@@ -136,8 +152,11 @@ int main()
     if (pleat_torch_enable("pleat", "", "", 64 * MIB, 3, 0) != 0)
         return 1;
     const Test tests[] = {
-        TEST(hooks_serve_within_the_budget),      TEST(hooks_refuse_pools_and_what_is_not_theirs),
-        TEST(hooks_learn_and_save_a_plan),        TEST(hooks_fingerprint_what_is_asked_for),
+        TEST(hooks_serve_within_the_budget),
+        TEST(hooks_serve_within_a_budget_that_is_set_later),
+        TEST(hooks_refuse_pools_and_what_is_not_theirs),
+        TEST(hooks_learn_and_save_a_plan),
+        TEST(hooks_fingerprint_what_is_asked_for),
         TEST(hooks_leave_a_parents_memory_alone),
     };
     return run_all(tests);

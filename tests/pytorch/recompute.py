@@ -271,6 +271,13 @@ class Phases(unittest.TestCase):
             raise KeyError
         self.assertEqual((told, inside), (["block.3", "", BETWEEN], []))
 
+    def test_a_budget_that_is_held_is_the_allocators(self):
+        library, device = mock.Mock(spec=["pleat_torch_budget"]), mock.Mock()
+        package = types.SimpleNamespace(_library=library, _call=lambda function, *told: function(*told))
+        TheWorld(device, package).hold(3 * GIB, None)
+        library.pleat_torch_budget.assert_called_once_with(3 * GIB)
+        device.cuda.set_per_process_memory_fraction.assert_not_called()
+
 
 @unittest.skipIf(torch is None, "no torch")
 class Asked(unittest.TestCase):

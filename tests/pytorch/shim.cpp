@@ -267,6 +267,30 @@ void the_fraction_that_torchs_settings_leave_to_a_process_holds()
     *fake::process_fraction = 1;
 }
 
+/* As --recompute sets it, when the model was learned. */
+void a_budget_that_is_set_later_is_each_devices()
+{
+    auto allocator = make();
+    auto refuses = [&](DeviceIndex device, size_t bytes) {
+        c10::cuda::CUDAGuard guard(device);
+        return thrown<c10::OutOfMemoryError>(
+                   [&] { allocator->raw_delete(allocator->raw_alloc(bytes)); }) != "";
+    };
+    CHECK(!refuses(0, 80 * MIB));
+    allocator->devices().set_budget(64 * MIB);
+    for (DeviceIndex device : {0, 1}) {
+        CHECK(!refuses(device, 64 * MIB) && refuses(device, 66 * MIB));
+        for (double fraction : {0.9, 1.0}) {
+            allocator->setMemoryFraction(fraction, device);
+            CHECK(refuses(device, 66 * MIB));
+        }
+    }
+    /* What the program has asked for is less. */
+    allocator->setMemoryFraction(0.5 / 1024, 0);
+    allocator->devices().set_budget(64 * MIB);
+    CHECK(!refuses(0, 40 * MIB) && refuses(0, 42 * MIB));
+}
+
 void the_fraction_holds_before_a_request_that_is_not_a_pools()
 {
     *fake::process_fraction = 1.0 / 1024; /* of 80 GiB */
@@ -839,6 +863,7 @@ const Test tests[] = {
     TEST(no_peak_is_lost_between_two_figures),
     TEST(a_fraction_of_nothing_is_nothing),
     TEST(the_fraction_that_torchs_settings_leave_to_a_process_holds),
+    TEST(a_budget_that_is_set_later_is_each_devices),
     TEST(the_fraction_holds_before_a_request_that_is_not_a_pools),
     TEST(what_the_environment_leaves_to_the_process_holds_for_pools),
     TEST(out_of_memory_reaches_all_who_want_to_know),

@@ -417,6 +417,7 @@ def opened(path):
     shim.pleat_torch_save.argtypes = [ctypes.c_int, text, text]
     shim.pleat_torch_fingerprint.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]
     shim.pleat_torch_plan.argtypes = [text]
+    shim.pleat_torch_budget.argtypes = [ctypes.c_uint64]
     shim.pleat_torch_mark.argtypes = [ctypes.c_int]
     shim.pleat_torch_phase.argtypes = [text]
     shim.pleat_torch_max_microbatch.argtypes = [

@@ -120,6 +120,23 @@ class Devices
         device.limit_bytes = within_budget(bytes);
     }
 
+    /* Of each device, those included that are first used from now on. Where the program has set a
+     * limit that is less it stays. */
+    void set_budget(uint64_t bytes)
+    {
+        {
+            std::lock_guard<std::mutex> guard(settings_lock_);
+            settings_.budget_bytes = bytes;
+        }
+        for (Device &device : list_) {
+            {
+                std::lock_guard<std::mutex> guard(device.split_lock);
+                device.limit_bytes = stricter(device.limit_bytes, bytes);
+            }
+            budget_.give_rest_to_pleat(device, index_of(device));
+        }
+    }
+
     /* The share of a device that torch's settings (PYTORCH_CUDA_ALLOC_CONF) leave to a process is
      * its limit, from when it is first asked about: before that the device is left alone. */
     void take_fraction(DeviceIndex index, Device &device)
@@ -228,9 +245,9 @@ class Devices
     }
 
   private:
-    uint64_t within_budget(uint64_t bytes) const
+    uint64_t within_budget(uint64_t bytes)
     {
-        return stricter(bytes, settings_.budget_bytes);
+        return stricter(bytes, settings().budget_bytes);
     }
 
     uint64_t pool_bytes() const
@@ -356,7 +373,7 @@ class Devices
     std::function<void(pleat_runtime *)> told_;
     std::vector<Device> list_;
     std::mutex reaching_;      /* guards vmm_ */
-    std::mutex settings_lock_; /* guards the plan's name, which may change */
+    std::mutex settings_lock_; /* guards the plan's name and the budget, which may change */
     std::mutex phase_lock_;    /* guards phase_, and that all runtimes are in it */
     std::string phase_;
     std::atomic<int> first_{-1};

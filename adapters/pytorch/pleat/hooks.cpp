@@ -220,6 +220,18 @@ PLEAT_TORCH_CALL int pleat_torch_plan(const char *path)
     });
 }
 
+PLEAT_TORCH_CALL int pleat_torch_budget(uint64_t bytes)
+{
+    return pleat_torch::guarded([&] {
+        std::lock_guard<std::mutex> guard(making);
+        settings.budget_bytes = bytes;
+        each(-1, [&](pleat_runtime *made) {
+            if (pleat_set_budget(made, bytes) != PLEAT_OK)
+                pleat_torch::fail_last("set the budget");
+        });
+    });
+}
+
 PLEAT_TORCH_CALL int pleat_torch_mark(int device)
 {
     return pleat_torch::guarded([&] {

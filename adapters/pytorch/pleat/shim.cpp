@@ -109,6 +109,15 @@ PLEAT_TORCH_CALL int pleat_torch_plan(const char *path)
     });
 }
 
+/* The budget, where it holds from later on than pleat_torch_enable: of all devices. */
+PLEAT_TORCH_CALL int pleat_torch_budget(uint64_t bytes)
+{
+    return guarded([&] {
+        TORCH_CHECK(Allocator::current != nullptr, "pleat is not enabled");
+        Allocator::current->devices().set_budget(bytes);
+    });
+}
+
 /* -1 for all devices. */
 PLEAT_TORCH_CALL int pleat_torch_mark(int device)
 {

@@ -64,11 +64,8 @@ class World:
 
     def hold(self, budget, remedy):
         self.listen(remedy)
-        for device in self.package._used_devices():
-            total = self.torch.cuda.get_device_properties(device).total_memory
-            with self.torch.cuda.device(device):
-                self.torch.cuda.empty_cache()
-            self.torch.cuda.set_per_process_memory_fraction(min(budget / total, 1.0), device)
+        self.torch.cuda.empty_cache()
+        self.package._call(self.package._library.pleat_torch_budget, budget)
 
     def listen(self, remedy):
         """To errors of the allocator; torch's pluggable one does not tell of them."""
