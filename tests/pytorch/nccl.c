@@ -21,6 +21,7 @@ int ncclCommRegister(void *, void *, size_t, void **);
 int ncclCommDeregister(void *, void *);
 int ncclCommWindowRegister(void *, void *, size_t, void **, int);
 int ncclCommWindowDeregister(void *, void *);
+int ncclGroupStart(void);
 int ncclGroupEnd(void);
 int ncclCommInitRank(void **, int, unique_id, int);
 int ncclCommInitRankConfig(void **, int, unique_id, int, void *);
@@ -188,17 +189,42 @@ static void nccl_takes_memory_at_the_first_collective(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ncclAllReduce(pool, pool, 4, 1, 2, &comm, NULL), 0);
         assert_int_equal(starts, 1);
-        assert_int_equal(ncclGroupEnd(), 0);
         assert_int_equal(started, 1);
     }
     assert_int_equal(ncclAllReduce(pool, pool, 4, 1, 2, other + 64, NULL), 0);
     assert_int_equal(starts, 2);
-    assert_int_equal(ncclGroupEnd(), 0);
+    assert_int_equal(started, 2);
     /* Another one at the place of one that has ended starts anew. */
     assert_int_equal(ncclCommDestroy(&comm), 0);
-    assert_int_equal(ncclAllReduce(pool, pool, 4, 1, 2, &comm, NULL), 0);
+    fake_nccl_result = 2;
+    assert_int_equal(ncclAllReduce(pool, pool, 4, 1, 2, &comm, NULL), 2);
     assert_int_equal(starts, 3);
+    assert_int_equal(started, 3);
+}
+
+/* In one, NCCL does at the outermost group's end what it was given. */
+static void nccl_takes_memory_at_the_end_of_a_group(void **state)
+{
+    (void)state;
+    char comms[256];
+    assert_int_equal(ncclGroupStart(), 0);
+    assert_last("group start");
+    assert_int_equal(ncclAllReduce(pool, pool, 4, 1, 2, comms, NULL), 0);
+    assert_int_equal(ncclGroupStart(), 0);
+    assert_int_equal(ncclAllReduce(pool, pool, 4, 1, 2, comms + 128, NULL), 0);
     assert_int_equal(ncclGroupEnd(), 0);
+    assert_last("group end");
+    assert_int_equal(starts, 2);
+    assert_int_equal(started, 0);
+    assert_int_equal(ncclGroupEnd(), 0);
+    assert_int_equal(started, 1);
+    /* One that was not begun is none. */
+    fake_nccl_result = 3;
+    assert_int_equal(ncclGroupStart(), 3);
+    fake_nccl_result = 0;
+    assert_int_equal(ncclCommDestroy(comms), 0);
+    assert_int_equal(ncclAllReduce(pool, pool, 4, 1, 2, comms, NULL), 0);
+    assert_int_equal(started, 2);
 }
 
 static void nccl_is_called_as_it_was(void **state)
@@ -265,6 +291,7 @@ int main(void)
         TEST(nccl_lets_go_when_a_communicator_ends),
         TEST(nccl_takes_memory_when_a_communicator_starts),
         TEST(nccl_takes_memory_at_the_first_collective),
+        TEST(nccl_takes_memory_at_the_end_of_a_group),
         TEST(nccl_is_called_as_it_was),
         TEST(nccl_that_lacks_a_function_says_so),
         TEST(nccl_is_left_alone_where_nobody_listens),

@@ -193,7 +193,9 @@ EXPORT result ncclCommWindowDeregister(communicator comm, void *window)
 #define KNOWN 256
 
 static _Atomic(communicator) known[KNOWN]; /* that have talked */
-static _Thread_local int starting;         /* a first collective waits for the group's end */
+static _Thread_local int groups;           /* that this thread has begun, one in another */
+static _Thread_local int starting;         /* a first collective is given to NCCL, which takes */
+                                           /* memory before it returns, or at the group's end */
 
 static void say_starts(void)
 {
@@ -231,15 +233,30 @@ static void begin(communicator comm, const void *sent, const void *received)
     told->starts();
 }
 
-EXPORT result ncclGroupEnd(void)
+/* It was given to NCCL, or the group has ended, which may be within another one. */
+static result ended(result done)
 {
-    OWN(ncclGroupEnd, result, (void))
-    result done = own_ncclGroupEnd();
-    if (starting) {
+    if (starting && groups == 0) {
         starting = 0;
         say_started();
     }
     return done;
+}
+
+EXPORT result ncclGroupStart(void)
+{
+    OWN(ncclGroupStart, result, (void))
+    result done = own_ncclGroupStart();
+    groups += done == SUCCESS;
+    return done;
+}
+
+EXPORT result ncclGroupEnd(void)
+{
+    OWN(ncclGroupEnd, result, (void))
+    result done = own_ncclGroupEnd();
+    groups -= groups > 0;
+    return ended(done);
 }
 
 #define STARTING(call)                                                                             \
@@ -305,7 +322,7 @@ EXPORT result ncclAllReduce(const void *sent, void *received, size_t count, type
     OWN(ncclAllReduce, result,
         (const void *, void *, size_t, type, operation, communicator, stream))
     begin(comm, sent, received);
-    return own_ncclAllReduce(sent, received, count, of, by, comm, on);
+    return ended(own_ncclAllReduce(sent, received, count, of, by, comm, on));
 }
 
 EXPORT result ncclReduce(const void *sent, void *received, size_t count, type of, operation by,
@@ -314,7 +331,7 @@ EXPORT result ncclReduce(const void *sent, void *received, size_t count, type of
     OWN(ncclReduce, result,
         (const void *, void *, size_t, type, operation, int, communicator, stream))
     begin(comm, sent, received);
-    return own_ncclReduce(sent, received, count, of, by, root, comm, on);
+    return ended(own_ncclReduce(sent, received, count, of, by, root, comm, on));
 }
 
 EXPORT result ncclBroadcast(const void *sent, void *received, size_t count, type of, int root,
@@ -322,7 +339,7 @@ EXPORT result ncclBroadcast(const void *sent, void *received, size_t count, type
 {
     OWN(ncclBroadcast, result, (const void *, void *, size_t, type, int, communicator, stream))
     begin(comm, sent, received);
-    return own_ncclBroadcast(sent, received, count, of, root, comm, on);
+    return ended(own_ncclBroadcast(sent, received, count, of, root, comm, on));
 }
 
 EXPORT result ncclReduceScatter(const void *sent, void *received, size_t count, type of,
@@ -331,7 +348,7 @@ EXPORT result ncclReduceScatter(const void *sent, void *received, size_t count, 
     OWN(ncclReduceScatter, result,
         (const void *, void *, size_t, type, operation, communicator, stream))
     begin(comm, sent, received);
-    return own_ncclReduceScatter(sent, received, count, of, by, comm, on);
+    return ended(own_ncclReduceScatter(sent, received, count, of, by, comm, on));
 }
 
 EXPORT result ncclAllGather(const void *sent, void *received, size_t count, type of,
@@ -339,7 +356,7 @@ EXPORT result ncclAllGather(const void *sent, void *received, size_t count, type
 {
     OWN(ncclAllGather, result, (const void *, void *, size_t, type, communicator, stream))
     begin(comm, sent, received);
-    return own_ncclAllGather(sent, received, count, of, comm, on);
+    return ended(own_ncclAllGather(sent, received, count, of, comm, on));
 }
 
 EXPORT result ncclAlltoAll(const void *sent, void *received, size_t count, type of,
@@ -347,7 +364,7 @@ EXPORT result ncclAlltoAll(const void *sent, void *received, size_t count, type 
 {
     OWN(ncclAlltoAll, result, (const void *, void *, size_t, type, communicator, stream))
     begin(comm, sent, received);
-    return own_ncclAlltoAll(sent, received, count, of, comm, on);
+    return ended(own_ncclAlltoAll(sent, received, count, of, comm, on));
 }
 
 EXPORT result ncclSend(const void *sent, size_t count, type of, int peer, communicator comm,
@@ -355,7 +372,7 @@ EXPORT result ncclSend(const void *sent, size_t count, type of, int peer, commun
 {
     OWN(ncclSend, result, (const void *, size_t, type, int, communicator, stream))
     begin(comm, sent, sent);
-    return own_ncclSend(sent, count, of, peer, comm, on);
+    return ended(own_ncclSend(sent, count, of, peer, comm, on));
 }
 
 EXPORT result ncclRecv(void *received, size_t count, type of, int peer, communicator comm,
@@ -363,5 +380,5 @@ EXPORT result ncclRecv(void *received, size_t count, type of, int peer, communic
 {
     OWN(ncclRecv, result, (void *, size_t, type, int, communicator, stream))
     begin(comm, received, received);
-    return own_ncclRecv(received, count, of, peer, comm, on);
+    return ended(own_ncclRecv(received, count, of, peer, comm, on));
 }
