@@ -332,6 +332,11 @@ void what_the_environment_leaves_to_the_process_holds_for_pools()
         allocator->raw_delete(pool);
         CHECK(!refuses(most - 20 * MIB) && refuses(most - 18 * MIB));
         allocator->raw_delete(kept);
+        /* Where they are the first that a device is used for, too. */
+        allocator = make(budget);
+        allocator->raw_delete(pooled(*allocator, 30 * MIB));
+        left = fake::native.fraction * static_cast<double>(fake::total_bytes);
+        CHECK(std::llround(left) == static_cast<long long>(most));
     }
     unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
 }

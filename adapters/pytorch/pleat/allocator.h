@@ -255,6 +255,10 @@ class Allocator final : public Forward
     void beginAllocateToPool(DeviceIndex device, MempoolId pool,
                              std::function<bool(cudaStream_t)> filter) override
     {
+        if (at(device).runtime.load() == nullptr && may_be_limited()) {
+            Relaxed relaxed(in_capture());
+            devices_.runtime(device); /* which knows the limit */
+        }
         devices_.take_fraction(device, at(device));
         devices_.budget().give_rest_to_pools(at(device), device);
         native_->beginAllocateToPool(device, pool, filter);

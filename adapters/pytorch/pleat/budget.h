@@ -12,6 +12,9 @@
 
 #include "device.h"
 
+#include <cstring>
+#include <unistd.h>
+
 namespace pleat_torch
 {
 
@@ -34,6 +37,19 @@ inline uint64_t fraction_of(DeviceIndex device, double fraction)
 inline uint64_t stricter(uint64_t one, uint64_t other)
 {
     return one == 0 ? other : other == 0 ? one : std::min(one, other);
+}
+
+/* Whether the environment may say what a process may have: a variable is set whose name is like one
+ * of those that a runtime reads (pleat_limits_of). */
+inline bool may_be_limited()
+{
+    for (char **one = environ; one != nullptr && *one != nullptr; one++) {
+        std::string name(*one, std::strcspn(*one, "="));
+        if (name.find("MEMORY_LIMIT") != std::string::npos ||
+            name.find("MEM_LIMIT") != std::string::npos)
+            return true;
+    }
+    return false;
 }
 
 class Budget
