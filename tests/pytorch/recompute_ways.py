@@ -36,6 +36,15 @@ if torch is not None:
             self.calls += name.startswith("_scaled_dot_product_") and not name.endswith("_backward")
             return operator(*args, **(kwargs or {}))
 
+    class Gated(Attending):
+        """Changes attention's result in place, which autograd allows where nothing that is trained comes before it."""
+
+        def forward(self, x):
+            asks, keys, values = (one.reshape(1, 2, len(x), -1) for one in self.into(x.detach()).detach().chunk(3, -1))
+            found = nn.functional.scaled_dot_product_attention(asks, keys, values).reshape(x.shape)
+            found *= torch.sigmoid(x.detach())
+            return x + torch.tanh(self.out(found))
+
     # Fused attention's operators on a GPU.
     GPU_ATTENTION = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
                      "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_fused_attention_overrideable")
@@ -133,6 +142,11 @@ class Ways(Trainer):
                 self.assertEqual(counting.calls, 5)  # four blocks, and the one that is computed again
                 self.assertEqual("efficient" not in name, type(None) in attention.returned)
                 attention.library._destroy()
+
+    def test_attention_whose_result_the_block_changes_is_computed_again(self):
+        order = [(i, ATTENTION) for i in range(4)]
+        _, _, made = self.same(Net(Gated), **self.ways(order=order))
+        self.assertEqual(([way for way, _ in made.ways.values()], made.failures), ([ATTENTION] * 4, {}))
 
     def test_attention_that_cannot_be_kept_is_computed_again(self):
         model = Net(Attending)

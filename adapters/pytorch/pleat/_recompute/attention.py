@@ -56,11 +56,7 @@ def _note(torch, results):
     if not isinstance(results, (tuple, list)):
         raise TypeError("attention returned %s" % type(results).__name__)
     # Autograd makes what is returned its own: another tensor of the same storage is kept.
-    return [(one.detach(), one._version) if isinstance(one, torch.Tensor) else (one, None) for one in results]
-
-
-def _is_as_noted(torch, noted):
-    return all(not isinstance(one, torch.Tensor) or one._version == version for one, version in noted)
+    return [one.detach() if isinstance(one, torch.Tensor) else one for one in results]
 
 
 @functools.lru_cache(maxsize=None)
@@ -91,23 +87,21 @@ def _modes(torch):
 
         def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
             noted = self.noted.pop(0) if self.noted and _is_attention(operator) else None
-            if noted is None or not _is_as_noted(torch, noted):
-                return operator(*args, **(kwargs or {}))
-            return tuple(one for one, _ in noted)
+            return operator(*args, **(kwargs or {})) if noted is None else tuple(noted)
 
     return Noting, Giving
 
 
 class Kept:
     """What attention left in one forward of a block, call by call. A second run takes it, and a third one, of a graph
-    that was retained, computes it again. So does a second one where something could not be kept: `failed` is called
-    with the exception."""
+    that was retained, computes it again. So does a second one where the block has changed it in place since, or where
+    something could not be kept: `failed` is called with the exception."""
 
     def __init__(self, torch, failed):
         self.torch = torch
         self.failed = failed
         self.noting, self.giving = _modes(torch)
-        self.calls = []  # of each: what was noted, and the random numbers' state behind it
+        self.calls = []  # of each: what was noted, what tells whether it changed, and random numbers' states behind it
         self.next = 0
 
     def states(self):
@@ -131,7 +125,8 @@ class Kept:
             except RuntimeError as problem:  # while a graph is captured
                 noted = []
                 self.failed(problem)
-        self.calls.append((noted, states))
+        # Above autograd a change in place counts for a detached tensor as well; below, that has a count of its own.
+        self.calls.append((noted, (result.detach(), result._version) if noted else None, states))
         return result
 
     def again(self):
@@ -139,9 +134,11 @@ class Kept:
         return intercepted(self.torch, self.give)
 
     def give(self, call):
-        noted, states = self.calls[self.next] if self.next < len(self.calls) else ([], None)
+        noted, seen, states = self.calls[self.next] if self.next < len(self.calls) else ([], None, None)
         self.next += 1
         is_there = bool(noted)
+        if is_there and seen[0]._version != seen[1]:
+            noted = []
         with self.giving(noted):
             result = call()
         if is_there and states is not None:
