@@ -6,6 +6,7 @@ Losses and weights are held against those of the same program alone, bit by bit.
 
 import contextlib
 import copy
+import functools
 import io
 import pickle
 import types
@@ -16,7 +17,7 @@ import recompute_parts  # first: it knows where the package is
 import pleat
 import suite
 from pleat import run
-from pleat._recompute.blocks import find
+from pleat._recompute.blocks import find, is_equal
 from pleat._recompute.ladder import HEAP, Ladder, Learned, choose
 from pleat._recompute.recompute import OFF
 from pleat._recompute.world import BETWEEN
@@ -29,6 +30,35 @@ if torch is not None:
     from torch.utils.checkpoint import checkpoint
 
     from recompute_parts import GradientCheckpointingLayer, Layer, Net, Special
+
+    class Scaled(nn.Module):
+        """With a buffer that a forward changes by `change`."""
+
+        def __init__(self, change):
+            super().__init__()
+            self.inner, self.change, self.calls = nn.Linear(16, 16), change, 0
+            self.register_buffer("scale", torch.ones(()))
+
+        def forward(self, x):
+            self.calls += 1
+            self.change(self, 0.9 * self.scale + x.detach().abs().mean())
+            return x + torch.tanh(self.inner(x) * self.scale.clone())
+
+    class Normalizing(nn.Module):
+        """Sets its bias by what its first forward is given."""
+
+        def __init__(self):
+            super().__init__()
+            self.inner, self.bias = nn.Linear(16, 16), nn.Parameter(torch.zeros(16))
+            self.register_buffer("is_set", torch.zeros((), dtype=torch.bool))
+
+        def forward(self, x):
+            if self.is_set:
+                return torch.tanh(self.inner(x + self.bias))
+            with torch.no_grad():
+                self.bias.copy_(-x.mean(0))
+                self.is_set.fill_(True)
+            return torch.tanh(self.inner(x + self.bias)) * torch.sigmoid(x)
 
 
 class Ladders(unittest.TestCase):
@@ -106,6 +136,30 @@ class Training(Trainer):
         self.same(model)
         # The first iteration found it out; from then on no block ran twice.
         self.assertEqual([layer.calls for layer in model.layers], [7] * 4)
+
+    def test_a_second_run_has_the_buffers_that_the_first_had(self):
+        def assign(module, value):
+            module.scale = value
+
+        changes = {
+            "in place": lambda module, value: module.scale.copy_(value),
+            "assigned": assign,
+            "through .data": lambda module, value: module.scale.data.copy_(value),
+            "unchanged": lambda module, value: None,
+        }
+        for name, change in changes.items():
+            for microbatches in (1, 3):
+                with self.subTest(name, microbatches=microbatches):
+                    model = Net(functools.partial(Scaled, change))
+                    _, _, made = self.same(model, microbatches=microbatches)
+                    is_alone = name != "unchanged"
+                    self.assertEqual([block.alone for block in made.blocks.values()], [is_alone] * 4)
+                    if is_alone:
+                        self.assertEqual([layer.calls for layer in model.layers], [6 * microbatches + 1] * 4)
+
+    def test_a_block_that_its_first_forward_initializes_computes_that_again(self):
+        _, _, made = self.same(Net(Normalizing))
+        self.assertTrue(all(block.alone for block in made.blocks.values()))
 
     def test_every_microbatch_counts(self):
         again, world, _ = self.same(Net(), microbatches=3)
@@ -300,6 +354,12 @@ class Blocks(unittest.TestCase):
         inner = nn.ModuleList([nn.Sequential(Layer(), Layer()), nn.Sequential(Layer(), Layer()), nn.Tanh()])
         model = nn.ModuleDict({"body": inner, "head": nn.Sequential(nn.Linear(4, 4), nn.Tanh())})
         self.assertEqual(find(torch, model), [inner[0], inner[1]])
+
+    def test_buffers_are_compared_bit_by_bit(self):
+        for one in (torch.tensor(float("nan")), torch.tensor([True, False]), torch.randn(4, 3).T, torch.empty(2, device="meta")):
+            self.assertTrue(is_equal(torch, one, one.clone()))
+        self.assertFalse(is_equal(torch, torch.zeros(2), torch.tensor([0.0, 1.0])))
+        self.assertFalse(is_equal(torch, torch.zeros(2), torch.zeros(3)))
 
     def test_layers_that_ask_come_before_lists(self):
         model = nn.ModuleList([Layer(), Layer(), GradientCheckpointingLayer()])

@@ -5,7 +5,7 @@ import functools
 import weakref
 
 from .attention import Kept, intercepted, overhead_ns
-from .blocks import Ask, Block, Called, find, is_layer
+from .blocks import Ask, Block, Called, are_equal, buffers, copies, counts, find, is_layer, put
 from .compiled import GIB, Compiled, gib_above
 from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
 from .offload import Offload
@@ -407,15 +407,16 @@ class Recompute:
 
         learning, named, at = self.state == LEARNING, self.state != CHOSEN, self.iteration.at
         kept = Kept(self.torch, functools.partial(self.failed, ATTENTION)) if way == ATTENTION else None
+        before = []  # buffers, where the first run has changed them
 
         def forward(*arguments, **keywords):
             if self.in_backward():
                 self.iteration.ran_again(*at)
                 attention = self.attention(block, ".again") if learning else kept.again() if kept else IDLE
-                with self.restored(module), self.within(block, named, ".again"), attention:
+                with self.restored(module, block, before), self.within(block, named, ".again"), attention:
                     return function(*arguments, **keywords)
             attention = self.attention(block, "") if learning else kept.first() if kept else IDLE
-            with self.watched(module, block), self.within(block, named, ""), attention:
+            with self.watched(module, block, before), self.within(block, named, ""), attention:
                 timed = self.world.timer() if learning else None
                 result = function(*arguments, **keywords)
                 if learning:
@@ -449,20 +450,25 @@ class Recompute:
             block.running = outer
 
     @contextlib.contextmanager
-    def watched(self, module, block):
-        """Finds out whether a forward changes its buffers: from the next one on it is left alone then."""
-        before = [buffer._version for buffer in module.buffers()]
+    def watched(self, module, block, before):
+        """Finds out whether a forward changes its buffers: from the next one on it is left alone then. For a first
+        forward they are copied, and `before` receives the copies; what a later one writes through .data is not seen."""
+        mine = buffers(module)
+        counted, copied = counts(mine), [] if block.known else copies(mine)
         yield
-        block.alone |= before != [buffer._version for buffer in module.buffers()]
+        is_same = counts(buffers(module)) == counted and (block.known or are_equal(self.torch, mine, copied))
+        block.known = True
+        if not is_same:
+            block.alone = True
+            before += copied
 
     @contextlib.contextmanager
-    def restored(self, module):
-        """Buffers have changed in the first run; the second one leaves them as they are."""
-        block = self.blocks[module]
-        kept = [(buffer, buffer.clone()) for buffer in module.buffers()] if block.alone else []
+    def restored(self, module, block, before):
+        """Where buffers have changed in the first run, the second one has them as they were, and leaves them as they
+        are."""
+        mine = buffers(module) if block.alone else []
+        put(copies(before or mine))
         try:
             yield
         finally:
-            with self.torch.no_grad():
-                for buffer, value in kept:
-                    buffer.copy_(value)
+            put(mine)
