@@ -21,6 +21,7 @@ from recompute_parts import SAVED, Copies, Trainer, World, told
 torch = recompute_parts.torch
 if torch is not None:
     from torch import nn
+    from torch._subclasses import FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.checkpoint import checkpoint
 
@@ -291,6 +292,31 @@ class Ways(Trainer):
                 self.assertTrue(torch.equal(kept.give(call), first))
             self.assertTrue(torch.equal(torch.rand(4), behind))
             self.assertEqual(counting.calls, computed)
+
+    def test_attention_draws_the_random_numbers_of_its_tensors_device(self):
+        drawn = {0: 100, 1: 200}  # the states of two GPUs' generators; the first is the current device
+        devices = dict(
+            is_initialized=lambda: True,
+            get_rng_state=lambda device="cuda": drawn[torch.device(device).index or 0],
+            set_rng_state=lambda state, device="cuda": drawn.update({torch.device(device).index or 0: state}))
+        operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+        def attend(there, asks, dropout_p):
+            before = counting.calls
+            result = operator(asks, asks, asks)[0]
+            drawn[1] += counting.calls - before  # as its kernel does, where it runs
+            return result
+
+        with FakeTensorMode():
+            there = torch.empty(1, device="cuda:1")
+        call = functools.partial(attend, there, torch.randn(1, 2, 8, 8), dropout_p=0.1)
+        with mock.patch.multiple(torch.cuda, **devices), Counting() as counting:
+            kept = Kept(torch, self.fail)
+            kept.note(call)
+            self.assertEqual(drawn, {0: 100, 1: 201})
+            drawn[1] = 200
+            kept.give(call)
+        self.assertEqual(drawn, {0: 100, 1: 201})
 
     def test_nothing_is_offloaded_where_the_host_has_no_room(self):
         with mock.patch.object(World, "host_bytes", lambda world: 2 * SAVED - 1):

@@ -10,6 +10,8 @@ import functools
 import threading
 import time
 
+from .offload import tensors
+
 TRIES = 8
 OTHER_BYTES = 32 << 20  # more than caches that are a core's own, and a good part of the last
 _thread = threading.local()  # .around: what becomes of this thread's calls, or None
@@ -104,10 +106,12 @@ class Kept:
         self.calls = []  # of each: what was noted, what tells whether it changed, and random numbers' states behind it
         self.next = 0
 
-    def states(self):
+    def states(self, call):
+        """The host's, and that of the device on which a call computes, which need not be the current one."""
         torch = self.torch
-        used = torch.cuda.is_initialized()
-        return torch.get_rng_state(), torch.cuda.get_rng_state() if used else None
+        device = next(tensors(torch, (call.args, call.keywords))).device
+        used = device.type == "cuda" and torch.cuda.is_initialized()
+        return torch.get_rng_state(), device, torch.cuda.get_rng_state(device) if used else None
 
     def first(self):
         return intercepted(self.torch, self.note)
@@ -121,7 +125,7 @@ class Kept:
         states = None
         if draws:
             try:
-                states = self.states()
+                states = self.states(call)
             except RuntimeError as problem:  # while a graph is captured
                 noted = []
                 self.failed(problem)
@@ -142,9 +146,10 @@ class Kept:
         with self.giving(noted):
             result = call()
         if is_there and states is not None:
-            self.torch.set_rng_state(states[0])
-            if states[1] is not None:
-                self.torch.cuda.set_rng_state(states[1])
+            host, device, state = states
+            self.torch.set_rng_state(host)
+            if state is not None:
+                self.torch.cuda.set_rng_state(state, device)
         return result
 
 
