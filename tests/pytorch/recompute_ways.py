@@ -404,6 +404,31 @@ class Offloading(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             result.sum().backward()
 
+    def test_only_what_was_saved_before_a_change_is_an_error(self):
+        class Rectified(nn.Module):
+            def forward(self, x):
+                inner = torch.tanh(x).detach().requires_grad_() * 1
+                self.unused = inner.square()  # saves it before the change
+                inner.relu_()
+                aside = x.exp() * inner.data  # another count of changes, of the same storage
+                return aside + inner.square()
+
+        for leaves in (True, False):
+            for is_used in (False, True):
+                with self.subTest(leaves=leaves, is_used=is_used):
+                    block, x = Rectified(), torch.randn(8, 16, requires_grad=True)
+                    with self.offload.saving(block, (x,), 1):
+                        result = block(x)
+                    if leaves:
+                        self.offload.passed(1, result)
+                    if is_used:
+                        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                            (result + block.unused).sum().backward()
+                        continue
+                    del block.unused
+                    result.sum().backward()
+                    self.assertTrue(torch.equal(x.grad, torch.autograd.grad(block(x).sum(), x)[0]))
+
     def test_what_changes_and_stays_is_an_error(self):
         with mock.patch.object(Copies, "copy", fails_once(Copies.copy, 0)):
             _, result = self.forward()

@@ -63,18 +63,19 @@ class Stored:
     def __init__(self, bytes, moving):
         self.data = bytes  # a tensor of all of its bytes; None while they are on the host alone
         self.bytes = len(bytes)
-        self.version = bytes._version
-        self.changed = False  # before it left
+        self.saved = weakref.WeakSet()
         self.moving = moving
         self.host = None  # its copy; None where it stays
-        self.left = False
 
     def is_whole(self):
         """Whether its memory is there: who made a storage may free that and keep the storage."""
         return self.data.untyped_storage().nbytes() == self.bytes
 
-    def look(self):
-        self.changed = self.data._version != self.version
+    def leave(self):
+        for saved in self.saved:
+            saved.look()
+            saved.counted = None
+        self.data = None
 
 
 class Saved:
@@ -84,6 +85,14 @@ class Saved:
         self.stored = stored
         self.dtype = tensor.dtype
         self.place = tensor.size(), tensor.stride(), tensor.storage_offset()
+        # Others of the storage may be saved before a change in place and behind it, and need not share a count.
+        self.counted, self.version = tensor.detach(), tensor._version
+        self.changed = False  # since it was saved, and before it left
+        stored.saved.add(self)
+
+    def look(self):
+        if self.counted is not None:
+            self.changed = self.counted._version != self.version
 
     def tensor(self, torch):
         with torch.no_grad():
@@ -224,8 +233,7 @@ class Offload:
             return
         for one in self.alive(moving):
             if one.host is not None and one.is_whole():
-                one.look()
-                one.data, one.left = None, True
+                one.leave()
         moving.leaving = []
 
     # ---- backward ----
@@ -263,9 +271,8 @@ class Offload:
             self.fetch(stored.moving)
         if stored.moving.arrived is not None:
             self.arrive(stored.moving)
-        if not stored.left:
-            stored.look()
-        if stored.changed:
+        saved.look()
+        if saved.changed:
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation")
         return saved.tensor(self.torch)
