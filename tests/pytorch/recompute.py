@@ -19,7 +19,7 @@ import suite
 from pleat import run
 from pleat._recompute.blocks import find, is_equal
 from pleat._recompute.ladder import HEAP, Ladder, Learned, choose
-from pleat._recompute.recompute import OFF
+from pleat._recompute.recompute import CHOSEN, OFF
 from pleat._recompute.world import BETWEEN
 from pleat._recompute.world import World as TheWorld
 from recompute_parts import GIB, Trainer, World, told
@@ -274,6 +274,24 @@ class Training(Trainer):
                 return checkpoint(super().forward, x, use_reentrant=False)
 
         self.same(Outer())
+
+    def test_within_the_transforms_of_torch_func_nothing_is_done(self):
+        for kind in (Layer, GradientCheckpointingLayer):
+            model, x = Net(kind), torch.randn(4, 16)
+
+            def loss(weights):
+                torch.manual_seed(1)
+                return torch.func.functional_call(model, weights, x).square().mean()
+
+            made, _ = self.recompute()
+            for iterations in (4, 0):  # models are looked for, and then blocks are chosen
+                weights = {name: one.detach().clone() for name, one in model.named_parameters()}
+                gradients = torch.func.grad(loss)(weights)
+                expected = torch.autograd.grad(loss({}), model.parameters())
+                for mine, its in zip(gradients.values(), expected):
+                    self.assertTrue(torch.equal(mine, its))
+                self.train(model, made, iterations=iterations)
+            self.assertEqual(made.state, CHOSEN)
 
     def test_a_model_without_repeated_parts_is_left_alone(self):
         made, world = self.recompute()

@@ -366,9 +366,12 @@ class Recompute:
 
     def is_kept_otherwise(self):
         """Whether the program says itself what becomes of saved tensors here: in its own checkpoint, which runs
-        again with what ran in it, or where it offloads them."""
-        top = getattr(self.torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-        return self.in_backward() or (top is not None and top(True) is not None)
+        again with what ran in it, or where it offloads them. Within torch.func's transforms nobody may say."""
+        functions = self.torch._C
+        if self.in_backward() or functions._functorch.peek_interpreter_stack() is not None:
+            return True
+        top = getattr(functions._autograd, "_top_saved_tensors_default_hooks", None)
+        return top is not None and top(True) is not None
 
     def run(self, module, function, arguments, keywords):
         block = self.blocks.get(module) if isinstance(module, self.torch.nn.Module) else None
