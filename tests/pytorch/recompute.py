@@ -44,6 +44,10 @@ if torch is not None:
             self.change(self, 0.9 * self.scale + x.detach().abs().mean())
             return x + torch.tanh(self.inner(x) * self.scale.clone())
 
+    class Rectifying(GradientCheckpointingLayer):
+        def forward(self, x):
+            return self.inner(torch.relu_(x * 1 if x.is_leaf else x))
+
     class Normalizing(nn.Module):
         """Sets its bias by what its first forward is given."""
 
@@ -160,6 +164,17 @@ class Training(Trainer):
     def test_a_block_that_its_first_forward_initializes_computes_that_again(self):
         _, _, made = self.same(Net(Normalizing))
         self.assertTrue(all(block.alone for block in made.blocks.values()))
+
+    def test_a_block_that_changes_its_input_is_refused_once_and_then_left_alone(self):
+        model = Net(Rectifying)
+        alone = copy.deepcopy(model)
+        made, _ = self.recompute()
+        x = torch.randn(8, 16)
+        with self.assertRaisesRegex(RuntimeError, "Rectifying changes in place what it is called with.* left alone"):
+            model(x).sum().backward()
+        model.zero_grad()
+        self.assertEqual(self.train(model, made)[0], self.train(alone, None)[0])
+        self.assertEqual([block.alone for block in made.blocks.values()], [False] + [True] * 3)
 
     def test_every_microbatch_counts(self):
         again, world, _ = self.same(Net(), microbatches=3)

@@ -41,7 +41,7 @@ class Block:
 
     def __init__(self, number):
         self.number = number
-        self.alone = False  # its buffers change in forward
+        self.alone = False  # its buffers, or its arguments, change in forward
         self.known = False  # a forward is over in which that would have shown
         self.running = False  # a forward that calls its parent class's is one forward
         self.times = []  # of its forwards in the iteration that is learned

@@ -8,7 +8,7 @@ from .attention import Kept, intercepted, overhead_ns
 from .blocks import Ask, Block, Called, are_equal, buffers, copies, counts, find, is_layer, put
 from .compiled import GIB, Compiled, gib_above
 from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
-from .offload import Offload
+from .offload import Offload, tensors
 
 LEARNINGS = 4  # at most, of a model
 IDLE = contextlib.nullcontext()
@@ -20,6 +20,11 @@ AGAIN, ATTENTION = "again", "attention"  # ways that a block goes which is neith
 
 def has_gradients(model):
     return any(one.grad is not None for one in model.parameters())
+
+
+def versions(torch, arguments):
+    """How often each tensor of a call has been written in place."""
+    return [None if one.is_inference() else one._version for one in tensors(torch, arguments)]
 
 
 class Iteration:
@@ -419,15 +424,30 @@ class Recompute:
                 with self.restored(module, block, before), self.within(block, named, ".again"), attention:
                     return function(*arguments, **keywords)
             attention = self.attention(block, "") if learning else kept.first() if kept else IDLE
+            counted = versions(self.torch, (arguments, keywords))
             with self.watched(module, block, before), self.within(block, named, ""), attention:
                 timed = self.world.timer() if learning else None
                 result = function(*arguments, **keywords)
                 if learning:
                     block.times.append(timed())
-                return result
+            if versions(self.torch, (arguments, keywords)) != counted:
+                block.alone = True
+                self.refuse(module, result)
+            return result
 
         # What the block is called with by keyword is not the checkpoint's.
         return checkpoint(functools.partial(forward, **keywords), *arguments, use_reentrant=False)
+
+    def refuse(self, module, result):
+        """Backward does not come to a forward that has changed its arguments: their values are there no more."""
+
+        def refused(gradient):
+            raise RuntimeError("pleat: recompute: %s changes in place what it is called with, and this forward of it "
+                               "cannot be computed again: from the next one on it is left alone" % type(module).__name__)
+
+        for tensor in tensors(self.torch, result):
+            if tensor.requires_grad:
+                tensor.register_hook(refused)
 
     def attention(self, block, behind):
         """Inside, attention has a phase of its own; in a forward it is timed."""
