@@ -11,6 +11,7 @@ import io
 import pickle
 import types
 import unittest
+import warnings
 from unittest import mock
 
 import recompute_parts  # first: it knows where the package is
@@ -47,6 +48,16 @@ if torch is not None:
     class Rectifying(GradientCheckpointingLayer):
         def forward(self, x):
             return self.inner(torch.relu_(x * 1 if x.is_leaf else x))
+
+    class Bending(nn.Module):
+        """What torch.jit.script can compile where it finds the names of this file."""
+
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(16, 16)
+
+        def forward(self, x):
+            return x + nn.functional.gelu(self.inner(x))
 
     class Normalizing(nn.Module):
         """Sets its bias by what its first forward is given."""
@@ -327,6 +338,23 @@ class Training(Trainer):
                 result = other(x)
                 self.assertTrue(torch.equal(result, expected))
                 result.sum().backward()
+
+    def test_a_model_can_be_scripted_as_before(self):
+        for kind in (Bending, GradientCheckpointingLayer):
+            model, seen = Net(kind), []
+            made, _ = self.recompute()
+            self.train(model, made, iterations=3)
+            x = torch.randn(2, 16)
+            for one in (model, copy.deepcopy(model)):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of torch.jit.script itself
+                    scripted = torch.jit.script(one)
+                self.assertTrue(torch.equal(scripted(x), model(x)))
+            with mock.patch.object(made, "begins", lambda *called: seen.append("model")):
+                with mock.patch.object(made, "run", lambda module, function, arguments, keywords: (
+                        seen.append("block"), function(*arguments, **keywords))[1]):
+                    model(x)
+            self.assertEqual(seen, ["model"] + ["block"] * 4)
 
     def test_autocast_holds_in_the_second_run(self):
         model = Net()

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import weakref
 
+from . import scripted
 from .attention import Kept, intercepted, overhead_ns
 from .blocks import Ask, Block, Called, are_equal, buffers, copies, counts, find, is_layer, put
 from .compiled import GIB, Compiled, gib_above
@@ -129,6 +130,7 @@ class Recompute:
         for block in found:
             self.install(block)
         if found:
+            scripted.install(self.torch)
             model.register_forward_pre_hook(Called(self), with_kwargs=True)
             self.begins(model, arguments, {})
 
@@ -152,7 +154,7 @@ class Recompute:
         self.classes.add(kind)
         forward, recompute = kind.forward, weakref.ref(self)
 
-        @functools.wraps(forward)
+        @scripted.stand_in(forward)
         def asks(module, *arguments, **keywords):
             own = recompute()
             if own is None:
