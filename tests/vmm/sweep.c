@@ -456,6 +456,19 @@ static void heal_by_two_threads_counts_once(void **state)
     pleat_vmm_destroy(&beside.inner);
 }
 
+/* A chunk that was mapped while it rested, and of which a wake has lost the place. */
+static pleat__chunk *torn_by_a_wake(world *w, uint32_t pages, uint64_t *page)
+{
+    pleat__chunk *torn;
+    assert_ok(pleat__space_take(w->space, pages, page));
+    assert_ok(pleat__space_chunk_promise(w->space, pages, &torn));
+    assert_ok(pleat__space_map(w->space, *page, &torn, 1));
+    pleat__fault_arm(&w->vmm, (pleat__fault_plan){PLEAT__FAULT_any, 3, true, false});
+    assert_result(pleat__space_wake(w->space, &torn, 1, NULL), PLEAT_E_DRIVER);
+    pleat__fault_arm(&w->vmm, (pleat__fault_plan){0});
+    return torn;
+}
+
 /* Its record becomes no other chunk's, and its memory nobody's, before the place is unmapped. */
 static void put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place(void **state)
 {
@@ -464,13 +477,8 @@ static void put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place(void **state
     begin(&w);
     pleat__chunk *torn, *other;
     uint64_t page;
-    assert_ok(pleat__space_take(w.space, 4, &page));
-    assert_ok(pleat__space_chunk_promise(w.space, 4, &torn));
-    assert_ok(pleat__space_map(w.space, page, &torn, 1));
     uint64_t room = pleat__space_room(w.space);
-    pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_any, 3, true, false});
-    assert_result(pleat__space_wake(w.space, &torn, 1, NULL), PLEAT_E_DRIVER);
-    pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+    torn = torn_by_a_wake(&w, 4, &page);
     assert_result(pleat__space_wake(w.space, &torn, 1, NULL), PLEAT_E_STATE);
     assert_true(torn->rests && torn->torn);
     assert_int_equal(torn->stuck, 1);
@@ -495,12 +503,7 @@ static void chunk_that_was_torn_wakes_as_another(void **state)
     begin(&w);
     pleat__chunk *torn, *again;
     uint64_t page;
-    assert_ok(pleat__space_take(w.space, 2, &page));
-    assert_ok(pleat__space_chunk_promise(w.space, 2, &torn));
-    assert_ok(pleat__space_map(w.space, page, &torn, 1));
-    pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_any, 3, true, false});
-    assert_result(pleat__space_wake(w.space, &torn, 1, NULL), PLEAT_E_DRIVER);
-    pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+    torn = torn_by_a_wake(&w, 2, &page);
     assert_int_equal(pleat__space_heal(w.space), 0);
     assert_true(pleat__space_chunk_at(w.space, page, NULL) == NULL);
     pleat__space_chunk_put(w.space, torn);
