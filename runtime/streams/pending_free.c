@@ -5,7 +5,8 @@
 
 #include <internal/error.h>
 
-#define ASKED 8u /* streams that are remembered in one call (D199) */
+#define ASKED    8u   /* streams that are remembered in one call (D199) */
+#define SEARCHED 512u /* frees that a request looks at from each of two places (D506) */
 
 pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
                                    const pleat__gate *gate, pleat__pending_done done, void *context,
@@ -198,13 +199,18 @@ static bool has_passed(const pleat__pending *pending, const pleat__pending_use *
     return false;
 }
 
-static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, streams *refused,
-                   streams *busy)
+/* What is known of streams in one poll. */
+typedef struct heard {
+    streams refused, busy;
+} heard;
+
+static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, void *opaque)
 {
-    if (!record_events(pending, entry, refused))
+    heard *known = opaque;
+    if (!record_events(pending, entry, &known->refused))
         return false;
     for (pleat__pending_use *use = entry->uses; use != NULL; use = use->next)
-        if (!has_passed(pending, use, busy))
+        if (!has_passed(pending, use, &known->busy))
             return false;
     return true;
 }
@@ -226,35 +232,39 @@ static void hand_over(pleat__pending *pending, pleat__pending_entry *entry)
     pending->done(pending->context, address, bytes);
 }
 
-/* What is known of streams in one poll. */
-typedef struct heard {
-    streams refused, busy;
-} heard;
+/* Whether the free of an entry is to be done now. */
+typedef bool (*judgement)(pleat__pending *pending, pleat__pending_entry *entry, void *context);
 
-/* From an entry on, up to `most` that are not due; the one behind them. */
-static pleat__pending_entry *poll_from(pleat__pending *pending, pleat__pending_entry *entry,
-                                       uint64_t most, heard *known)
+/* From an entry on, up to `most` that stay; the one behind them. */
+static pleat__pending_entry *walk_from(pleat__pending *pending, pleat__pending_entry *entry,
+                                       uint64_t most, judgement goes, void *context)
 {
-    for (uint64_t passed = 0; entry != NULL && passed < most;) {
+    for (uint64_t stayed = 0; entry != NULL && stayed < most;) {
         pleat__pending_entry *next = entry->next;
-        if (is_due(pending, entry, &known->refused, &known->busy))
+        if (goes(pending, entry, context))
             hand_over(pending, entry);
         else
-            passed++;
+            stayed++;
         entry = next;
     }
     return entry;
 }
 
+/* From the oldest on, and from where the last walk ended; how many went. */
+static uint64_t walk(pleat__pending *pending, uint64_t most, judgement goes, void *context)
+{
+    uint64_t before = pending->waiting;
+    pleat__pending_entry *behind = walk_from(pending, pending->first, most, goes, context);
+    if (behind != NULL)
+        pending->asked = walk_from(pending, pending->asked != NULL ? pending->asked : behind, most,
+                                   goes, context);
+    return before - pending->waiting;
+}
+
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most)
 {
     heard known = {.refused.count = 0};
-    uint64_t before = pending->waiting;
-    pleat__pending_entry *behind = poll_from(pending, pending->first, most, &known);
-    if (behind != NULL)
-        pending->asked =
-            poll_from(pending, pending->asked != NULL ? pending->asked : behind, most, &known);
-    return before - pending->waiting;
+    return walk(pending, most, is_due, &known);
 }
 
 /* Later work of `owner` comes behind all that the entry waits for. A stream that captures a graph
@@ -275,19 +285,25 @@ static bool is_ordered(pleat__pending *pending, pleat__pending_entry *entry, ple
     return true;
 }
 
+/* What a request wants of the frees that wait, and what is known of streams meanwhile. */
+typedef struct wish {
+    pleat__pending_wanted wanted;
+    void *context;
+    streams refused;
+} wish;
+
+static bool is_granted(pleat__pending *pending, pleat__pending_entry *entry, void *opaque)
+{
+    wish *by = opaque;
+    pleat_stream owner;
+    return by->wanted(by->context, entry->address, &owner) &&
+           is_ordered(pending, entry, owner, &by->refused);
+}
+
 uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes)
 {
-    uint64_t count = 0;
-    pleat_stream owner;
-    streams refused = {.count = 0};
-    for (pleat__pending_entry *entry = pending->first, *next; entry != NULL; entry = next) {
-        next = entry->next;
-        if (!wanted(wishes, entry->address, &owner) || !is_ordered(pending, entry, owner, &refused))
-            continue;
-        count++;
-        hand_over(pending, entry);
-    }
-    return count;
+    wish by = {.wanted = wanted, .context = wishes};
+    return walk(pending, SEARCHED, is_granted, &by);
 }
 
 size_t pleat__pending_events(pleat__pending *pending, pleat_event **out)

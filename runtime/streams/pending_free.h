@@ -56,7 +56,8 @@ typedef struct pleat__pending {
     void *context;                       /* of `done` */
     pleat__address_map entries;          /* address -> entry */
     pleat__pending_entry *first, **last; /* WAITING, oldest first */
-    pleat__pending_entry *asked; /* of them, where the next poll goes on; NULL: at the first */
+    pleat__pending_entry
+        *asked; /* of them, where the next poll or search goes on; NULL: at the first */
     pleat__pending_entry *spare_entries;
     pleat__pending_use *spare_uses;
     uint64_t waiting;
@@ -83,8 +84,9 @@ PLEAT_NODISCARD pleat_result pleat__pending_free(pleat__pending *pending, pleat_
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most);
 /* Whether a free that waits is wanted now; *owner is then the stream of its block. */
 typedef bool (*pleat__pending_wanted)(void *context, pleat_va address, pleat_stream *owner);
-/* Hands over the frees that are wanted, behind their events in the order of their blocks' streams,
- * oldest first; how many. One whose events or stream the driver refuses waits on. */
+/* Hands over the frees that are wanted, behind their events in the order of their blocks' streams;
+ * how many. It looks at the oldest, and at as many from where the last search or poll ended. One
+ * whose events or stream the driver refuses waits on. */
 uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes);
 /* The events that all frees wait for, as far as the driver recorded them, to be waited for without
  * the caller's lock; how many. The array is the caller's to free; events are never destroyed before

@@ -594,6 +594,50 @@ static void streams_that_are_slow_are_in_no_others_way(void **state)
     }
 }
 
+/* Wants none of what it is asked about, and remembers which that was. */
+typedef struct questions {
+    pleat_va first;
+    uint64_t stride, count;
+    bool of[3000];
+} questions;
+
+static bool wants_none(void *context, pleat_va address, pleat_stream *owner)
+{
+    questions *asked = context;
+    asked->count++;
+    asked->of[(address - asked->first) / asked->stride] = true;
+    *owner = 1;
+    return false;
+}
+
+/* A request was once made to look at all frees that wait: with 100,000 it took 4 ms. */
+static void streams_are_searched_for_a_bounded_number_of_frees(void **state)
+{
+    (void)state;
+    static questions seen;
+    fixture f;
+    pleat_va addresses[3000];
+    begin(&f, "pleat", 1024 * MIB, 0);
+    assert_ok(pleat__host_stream_hold(&f.vmm, 7));
+    for (int i = 0; i < 3000; i++) {
+        addresses[i] = take(&f, 4096, 1);
+        assert_ok(pleat_record_stream(f.runtime, addresses[i], 7));
+        seen.first = i == 0 || addresses[i] < seen.first ? addresses[i] : seen.first;
+    }
+    seen.stride = 4096;
+    for (int i = 0; i < 3000; i++)
+        assert_ok(pleat_free(f.runtime, addresses[i]));
+    /* The oldest 512 each time, and the next 512 of the others. */
+    for (int i = 1; i <= 5; i++) {
+        assert_int_equal(pleat__pending_order(&f.runtime->pending, wants_none, &seen), 0);
+        assert_true(seen.count <= 1024 * (uint64_t)i);
+    }
+    for (int i = 0; i < 3000; i++)
+        assert_true(seen.of[(addresses[i] - seen.first) / seen.stride]);
+    assert_ok(pleat__host_stream_release(&f.vmm, 7));
+    end(&f);
+}
+
 static void *release_later(void *context)
 {
     const pleat_vmm *vmm = context;
@@ -853,6 +897,7 @@ int main(void)
         cmocka_unit_test(streams_lie_in_no_view_of_another),
         cmocka_unit_test(streams_do_not_answer_to_anothers_refusal),
         cmocka_unit_test(streams_that_are_slow_are_in_no_others_way),
+        cmocka_unit_test(streams_are_searched_for_a_bounded_number_of_frees),
         cmocka_unit_test(nothing_is_unmapped_without_an_event),
         cmocka_unit_test(streams_are_waited_for_before_a_refusal),
         cmocka_unit_test(streams_are_waited_for_at_the_end_whatever_is_refused),
