@@ -498,15 +498,15 @@ pleat_result pleat__space_add_peer(pleat__space *space, int device)
     return PLEAT_OK;
 }
 
-/* Whether a range holds whole maps only, none of them quarantined. */
-static bool whole_maps(const pleat__space *space, uint64_t page, uint64_t pages)
+/* Whether no chunk lies in a range with some of its pages only. */
+static bool has_no_parts(const pleat__space *space, uint64_t page, uint64_t pages)
 {
     for (uint64_t p = page; p < page + pages;) {
         const pleat__chunk *chunk = chunk_of(space, p);
-        if (chunk == NULL || atomic_load(&space->page[p].index) != 0 ||
-            chunk->pages > page + pages - p || pleat__bit(space->stuck, p))
+        if (chunk != NULL &&
+            (atomic_load(&space->page[p].index) != 0 || chunk->pages > page + pages - p))
             return false;
-        p += chunk->pages;
+        p += chunk != NULL ? chunk->pages : 1;
     }
     return true;
 }
@@ -526,25 +526,54 @@ void pleat__space_end_maps(pleat__space *space, uint64_t page, uint64_t pages, b
     pthread_mutex_unlock(&space->lock);
 }
 
-/* Pages from the beginning of a range that rest as its first one does, or do not. */
-static uint64_t alike(const pleat__space *space, uint64_t page, uint64_t pages)
+/* What there is to unmap at a page. */
+typedef enum content {
+    LOST,    /* quarantined, or was, until it was healed */
+    RESTING, /* unmapped already */
+    MAPPED,
+} content;
+
+static content content_of(const pleat__space *space, uint64_t page)
+{
+    const pleat__chunk *chunk = chunk_of(space, page);
+    if (chunk == NULL || pleat__bit(space->stuck, page))
+        return LOST;
+    return chunk->rests ? RESTING : MAPPED;
+}
+
+/* Pages from the beginning of a range that hold the same. */
+static uint64_t alike(pleat__space *space, uint64_t page, uint64_t pages, content *what)
 {
     uint64_t count = 1;
-    while (count < pages && chunk_of(space, page + count)->rests == chunk_of(space, page)->rests)
+    pthread_mutex_lock(&space->lock);
+    *what = content_of(space, page);
+    while (count < pages && content_of(space, page + count) == *what)
         count++;
+    pthread_mutex_unlock(&space->lock);
     return count;
 }
 
-/* What rests is unmapped already. The first failure is told; the other parts go all the same. */
+static pleat_result unmap_alike(pleat__space *space, uint64_t page, uint64_t pages, content what)
+{
+    if (what == LOST)
+        return pleat__fail(PLEAT_E_STATE,
+                           "unmap of page %llu, %llu of them: a hole, or quarantined",
+                           (unsigned long long)page, (unsigned long long)pages);
+    pleat_result result = what == RESTING ? PLEAT_OK
+                                          : PLEAT__VERB(space, unmap, address(space, page),
+                                                        pages * space->page_bytes);
+    pleat__space_end_maps(space, page, pages, result == PLEAT_OK);
+    return result;
+}
+
+/* The first failure is told; the other parts go all the same. */
 static pleat_result unmap_parts(pleat__space *space, uint64_t page, uint64_t pages)
 {
     pleat_result result = PLEAT_OK;
+    content what;
     for (uint64_t p = page, count; p < page + pages; p += count) {
-        count = alike(space, p, page + pages - p);
-        pleat_result part = chunk_of(space, p)->rests ? PLEAT_OK
-                                                      : PLEAT__VERB(space, unmap, address(space, p),
-                                                                    count * space->page_bytes);
-        pleat__space_end_maps(space, p, count, part == PLEAT_OK);
+        count = alike(space, p, page + pages - p, &what);
+        pleat_result part = unmap_alike(space, p, count, what);
         result = result == PLEAT_OK ? part : result;
     }
     return result;
@@ -557,13 +586,11 @@ pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pag
                            (unsigned long long)page, (unsigned long long)pages);
     pthread_rwlock_rdlock(&space->places);
     pthread_mutex_lock(&space->lock);
-    bool whole = whole_maps(space, page, pages);
+    bool whole = has_no_parts(space, page, pages);
     pthread_mutex_unlock(&space->lock);
     pleat_result result =
         whole ? unmap_parts(space, page, pages)
-              : pleat__fail(PLEAT_E_STATE,
-                            "unmap of page %llu, %llu of them: a hole, a part of a chunk, or "
-                            "quarantined",
+              : pleat__fail(PLEAT_E_STATE, "unmap of page %llu, %llu of them: a part of a chunk",
                             (unsigned long long)page, (unsigned long long)pages);
     pthread_rwlock_unlock(&space->places);
     PLEAT_AUDIT(pleat__space_audit_at_times(space));

@@ -148,8 +148,9 @@ uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes);
  * unmapped. */
 PLEAT_NODISCARD pleat_result pleat__space_map(pleat__space *space, uint64_t page,
                                               pleat__chunk *const *chunks, uint64_t count);
-/* Unmaps `pages` pages from `page` on: whole chunks, no hole, one verb. pre: the GPU uses none of
- * it. */
+/* Unmaps `pages` pages from `page` on: whole chunks, neighbours with one verb. PLEAT_E_STATE: a
+ * part of a chunk, and nothing is changed; or places were lost to verbs that failed, and all others
+ * are unmapped. pre: the GPU uses none of it. */
 PLEAT_NODISCARD pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pages);
 /* Tries again to unmap what is quarantined, as trim does, where no other thread does; returns the
  * pages that stay so. */

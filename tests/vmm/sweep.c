@@ -559,6 +559,8 @@ static void spare_that_could_not_be_given_back_is_tried_again(void **state)
 /* Between a space and its backend: the next `left` verbs that a place needs fail. */
 static struct {
     pleat_vmm inner;
+    pleat_vmm_ops ops;
+    pleat__arena *arena;
     int left;
 } failing;
 
@@ -579,6 +581,29 @@ static pleat_result access_failing(void *self, pleat_va va, uint64_t bytes, cons
                               : failing.inner.ops->set_access(self, va, bytes, devices, count);
 }
 
+static pleat__space *begin_failing(void)
+{
+    pleat__space *space;
+    assert_ok(pleat_vmm_host(NULL, &failing.inner));
+    failing.ops = *failing.inner.ops;
+    failing.ops.unmap = unmap_failing;
+    failing.ops.map = map_failing;
+    failing.ops.set_access = access_failing;
+    const pleat_vmm vmm = {&failing.ops, failing.inner.self};
+    const pleat__space_options options = {.window_bytes = 16 << 20};
+    assert_ok(pleat__arena_create(&failing.arena));
+    assert_ok(pleat__space_create(vmm, failing.arena, &options, &space));
+    return space;
+}
+
+static void end_failing(pleat__space *space)
+{
+    pleat__space_destroy(space);
+    assert_nothing_held(&failing.inner);
+    pleat__arena_destroy(failing.arena);
+    pleat_vmm_destroy(&failing.inner);
+}
+
 static pleat_result count_reached(void *context, pleat_va end)
 {
     (void)end;
@@ -591,21 +616,11 @@ static pleat_result count_reached(void *context, pleat_va end)
 static void rest_unmaps_the_other_places_of_a_torn_chunk(void **state)
 {
     (void)state;
-    pleat__arena *arena;
-    pleat__space *space;
     pleat__chunk *chunk;
     uint64_t home, view, ignored;
     int reached = 0;
     const pleat__space_parts parts = {.bytes = 1, .reach = count_reached, .context = &reached};
-    assert_ok(pleat_vmm_host(NULL, &failing.inner));
-    pleat_vmm_ops ops = *failing.inner.ops;
-    ops.unmap = unmap_failing;
-    ops.map = map_failing;
-    ops.set_access = access_failing;
-    const pleat_vmm vmm = {&ops, failing.inner.self};
-    const pleat__space_options options = {.window_bytes = 16 << 20};
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__space_create(vmm, arena, &options, &space));
+    pleat__space *space = begin_failing();
     assert_ok(pleat__space_chunk_get(space, 1, &chunk));
     assert_ok(pleat__space_take(space, 1, &home));
     assert_ok(pleat__space_take(space, 1, &view));
@@ -624,10 +639,43 @@ static void rest_unmaps_the_other_places_of_a_torn_chunk(void **state)
     pleat__space_chunk_put(space, chunk);
     assert_int_equal(pleat__space_heal(space), 0);
     assert_int_equal(pleat__space_trim(space, 0), pleat__space_page_bytes(space));
-    pleat__space_destroy(space);
-    assert_nothing_held(&failing.inner);
-    pleat__arena_destroy(arena);
-    pleat_vmm_destroy(&failing.inner);
+    end_failing(space);
+}
+
+/* A view of three chunks of which the middle one is torn; before and after what was lost is healed.
+ */
+static void unmap_of_a_range_with_a_lost_place_takes_the_others(void **state)
+{
+    (void)state;
+    for (int heals = 0; heals < 2; heals++) {
+        pleat__chunk *chunks[3];
+        uint64_t view, ignored;
+        pleat__space *space = begin_failing();
+        for (int i = 0; i < 3; i++)
+            assert_ok(pleat__space_chunk_get(space, 1, &chunks[i]));
+        assert_ok(pleat__space_take(space, 3, &view));
+        assert_ok(pleat__space_map(space, view, chunks, 3));
+        failing.left = 3;
+        assert_int_not_equal(pleat__space_rest(space, &chunks[1], 1, NULL), PLEAT_OK);
+        assert_int_equal(chunks[1]->stuck, 1);
+        if (heals)
+            assert_int_equal(pleat__space_heal(space), 0);
+        assert_result(pleat__space_unmap(space, view, 3), PLEAT_E_STATE);
+        pleat__space_stats stats = pleat__space_stats_of(space);
+        assert_int_equal(stats.mapped_pages, 0);
+        assert_int_equal(stats.quarantined_pages, heals ? 0 : 1);
+        for (uint64_t page = view; page < view + 3; page += 2) {
+            pleat_va at = pleat__space_base(space) + page * pleat__space_page_bytes(space);
+            assert_int_not_equal(pleat_host_physical(&failing.inner, at, &ignored), PLEAT_OK);
+        }
+        pleat__space_give(space, view, 3);
+        for (int i = 0; i < 3; i++)
+            pleat__space_chunk_put(space, chunks[i]);
+        assert_int_equal(pleat__space_heal(space), 0);
+        pleat__space_trim(space, 0);
+        assert_true(pleat__space_audit(space));
+        end_failing(space);
+    }
 }
 
 int main(void)
@@ -648,6 +696,7 @@ int main(void)
         cmocka_unit_test(chunk_that_was_torn_wakes_as_another),
         cmocka_unit_test(spare_that_could_not_be_given_back_is_tried_again),
         cmocka_unit_test(rest_unmaps_the_other_places_of_a_torn_chunk),
+        cmocka_unit_test(unmap_of_a_range_with_a_lost_place_takes_the_others),
     };
     return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
 }
