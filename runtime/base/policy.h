@@ -167,10 +167,14 @@ static inline void pleat__restart_peaks(pleat_stats *stats)
     stats->peak_blocks = stats->requests - stats->frees;
 }
 
-/* Of a free that was counted when the program asked for it, and will be once more. */
-static inline void pleat__uncount_free(pleat_stats *stats, uint64_t bytes)
+/* A free that counts when the program asks for it and reaches the policy later (sign 1), or now
+ * (-1): the policy counts it too. */
+static inline void pleat__count_waiting(pleat_stats *stats, uint64_t bytes, int sign)
 {
-    pleat__count_live(stats, bytes, 1);
+    uint64_t factor = (uint64_t)(int64_t)sign;
+    pleat__count_live(stats, bytes, -sign);
+    stats->waiting_blocks += factor;
+    stats->waiting_bytes += ((bytes + 511) & ~(uint64_t)511) * factor;
 }
 
 #endif

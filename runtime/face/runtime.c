@@ -263,7 +263,7 @@ void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
     if (is_watched(runtime))
         note_freed(runtime, address);
     /* What waited has not been counted as live since its free; the policy counts it out. */
-    pleat__uncount_free(&runtime->stats, bytes);
+    pleat__count_waiting(&runtime->stats, bytes, -1);
     pleat_result result = runtime->ops->free(runtime->policy, address);
     PLEAT_CHECK(result == PLEAT_OK);
 }
@@ -438,7 +438,7 @@ pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
     if (__builtin_expect(is_watched(runtime), 0))
         PLEAT_TRY(note_free(runtime, address, later != 0));
     if (later != 0)
-        pleat__count_free(&runtime->stats, later);
+        pleat__count_waiting(&runtime->stats, later, 1);
     else if (runtime->ops->free(runtime->policy, address) != PLEAT_OK)
         return not_found(address);
     runtime->stats.frees++;

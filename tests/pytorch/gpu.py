@@ -315,8 +315,14 @@ class Gpu(unittest.TestCase):
             actions = [(e["action"], e["size"]) for e in torch.cuda.memory._snapshot()["device_traces"][0]]
             self.assertIn(("free_requested", 24 * MIB), actions)
             self.assertNotIn(("free_completed", 24 * MIB), actions)
+            stats = torch.cuda.memory_stats()
+            waiting = stats["active_bytes.all.current"] - stats["allocated_bytes.all.current"]
+            self.assertEqual(waiting, 24 * MIB)
+            self.assertEqual(stats["active.all.current"] - stats["allocation.all.current"], 1)
             torch.cuda.synchronize()
             other = take(4)
+            stats = torch.cuda.memory_stats()
+            self.assertEqual(stats["active_bytes.all.current"], stats["allocated_bytes.all.current"])
             actions = [(e["action"], e["size"]) for e in torch.cuda.memory._snapshot()["device_traces"][0]]
             self.assertIn(("free_completed", 24 * MIB), actions)
             del other

@@ -91,6 +91,8 @@ static void streams_take_over_what_waits_behind_its_events(void **state)
     assert_ok(pleat_free(f.runtime, b));
     assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
     assert_int_equal(pleat_stats_of(f.runtime).requested_bytes, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).waiting_blocks, 2);
+    assert_int_equal(pleat_stats_of(f.runtime).waiting_bytes, 50 * MIB);
     pleat_va other = take(&f, 30 * MIB, 2);
     assert_true(other + 30 * MIB <= a || a + 30 * MIB <= other);
     pleat_event before = point(&f, 1);
@@ -100,6 +102,8 @@ static void streams_take_over_what_waits_behind_its_events(void **state)
     assert_int_equal(stats.streams_ordered, 2); /* not for b, which nobody wants */
     assert_int_equal(stats.live_bytes, 60 * MIB);
     assert_int_equal(stats.requested_bytes, 60 * MIB);
+    assert_int_equal(stats.waiting_blocks, 1);
+    assert_int_equal(stats.waiting_bytes, 20 * MIB);
     assert_int_equal(stats.peak_live_bytes, 60 * MIB);
     assert_int_equal(stats.physical_bytes, 82 * MIB);
     assert_true(is_past(&f, before) && !is_past(&f, behind));

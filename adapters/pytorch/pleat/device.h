@@ -115,7 +115,10 @@ struct Device {
     Held whole; /* of Pleat alone, since the start */
     int64_t most_blocks = 0;
     int64_t most_pieces = 0;
+    /* As far as looks show it. */
     uint64_t most_idle = 0;
+    uint64_t most_active = 0; /* of the two together: live, or freed and used by other streams */
+    int64_t most_active_blocks = 0;
 
     /* What Pleat holds of the device, and the most since the last look. */
     void follow_physical(uint64_t now, uint64_t most)

@@ -118,12 +118,25 @@ inline void add_pleat(DeviceStats &stats, Device &device, const pleat_stats &ple
     device.most_pieces = std::max(device.most_pieces, pieces);
     Stat segments = stat(pieces, device.most_pieces, pleat.creates - base.creates,
                          pleat.releases - base.releases);
-    uint64_t unused = pleat.physical_bytes - std::min(pleat.physical_bytes, pleat.live_bytes);
+    /* Torch counts as active what other streams still use after its free. */
+    auto active_blocks = blocks + static_cast<int64_t>(pleat.waiting_blocks);
+    uint64_t active_bytes = pleat.live_bytes + pleat.waiting_bytes;
+    uint64_t unused = pleat.physical_bytes - std::min(pleat.physical_bytes, active_bytes);
+    device.most_active_blocks =
+        std::max({device.most_active_blocks, device.most_blocks, active_blocks});
+    device.most_active =
+        std::max({device.most_active, device.both.live, active_bytes + device.pool.live});
     device.most_idle = std::max(device.most_idle, unused);
     add(stats.allocation, count, pleat.small_blocks);
-    add(stats.active, count, pleat.small_blocks);
+    add(stats.active,
+        stat(active_blocks, device.most_active_blocks, count.allocated,
+             count.freed - static_cast<int64_t>(pleat.waiting_blocks)),
+        pleat.small_blocks);
     add(stats.allocated_bytes, bytes, pleat.small_bytes);
-    add(stats.active_bytes, bytes, pleat.small_bytes);
+    add(stats.active_bytes,
+        stat(active_bytes, device.most_active, bytes.allocated,
+             bytes.freed - static_cast<int64_t>(pleat.waiting_bytes)),
+        pleat.small_bytes);
     add(stats.requested_bytes,
         stat(pleat.requested_bytes, device.both.requested, pleat.asked_bytes - base.asked_bytes,
              pleat.asked_bytes - pleat.requested_bytes - base.given_up_bytes));
@@ -168,6 +181,8 @@ inline void begin_peaks(Device &device, const pleat_stats &now)
     device.most_blocks = static_cast<int64_t>(now.requests - now.frees);
     device.most_pieces = 0;
     device.most_idle = 0;
+    device.most_active = 0;
+    device.most_active_blocks = 0;
 }
 
 /* As torch's own texts have it. */

@@ -184,10 +184,12 @@ static void pause_keeps_frees_back(void **state)
     assert_result(pleat_free(j.runtime, gone.address), PLEAT_E_NOT_FOUND);
     assert_result(pleat_free(j.runtime, kept.address + 512), PLEAT_E_NOT_FOUND);
     assert_int_equal(pleat_stats_of(j.runtime).live_bytes, (kept.bytes + 511) & ~511ull);
+    assert_int_equal(pleat_stats_of(j.runtime).waiting_bytes, 10 * JOB_PAGE);
     job_tensor more = job_alloc(&j, 10 * JOB_PAGE, 0), small = job_alloc(&j, 700, 0);
     assert_true(more.address + more.bytes <= gone.address ||
                 more.address >= gone.address + gone.bytes);
     assert_ok(pleat_resume(j.runtime, NULL));
+    assert_int_equal(pleat_stats_of(j.runtime).waiting_bytes, 0);
     job_tensor after = job_alloc(&j, 6 * JOB_PAGE, 0);
     job_free(&j, &more);
     job_free(&j, &small);
