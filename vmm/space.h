@@ -188,7 +188,7 @@ PLEAT_NODISCARD pleat_result pleat__space_prepare(pleat__space *space, pleat__ch
 /* Gives back what they did not wake with. */
 void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count);
 /* Wakes chunks: new memory at the same places. All or none. `parts` may be NULL. PLEAT_E_BUDGET,
- * PLEAT_E_OUT_OF_MEMORY; PLEAT_E_STATE: one rests for good. pre: each once, and at rest. */
+ * PLEAT_E_OUT_OF_MEMORY; PLEAT_E_DRIVER also: one rests for good. pre: each once, and at rest. */
 PLEAT_NODISCARD pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
                                                uint64_t count, const pleat__space_parts *parts);
 

@@ -382,7 +382,7 @@ static pleat_result wake(pleat__space *space, pleat__chunk *const *chunks, uint6
     pleat_result result = PLEAT_OK;
     for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
         if (chunks[c]->torn)
-            result = pleat__fail(PLEAT_E_STATE, "a chunk's place was lost by a verb that failed");
+            result = pleat__fail(PLEAT_E_DRIVER, "a chunk's place was lost by a verb that failed");
     /* What is mapped nowhere by now has memory all the same, and before anything is mapped. */
     for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
         if (chunks[c]->maps == 0)

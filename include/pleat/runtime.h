@@ -59,7 +59,8 @@ PLEAT_API void pleat_runtime_destroy(pleat_runtime *runtime);
 /* `bytes` of 0 gives address 0. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes,
                                                    pleat_stream stream, pleat_va *address);
-/* Address 0 is allowed. PLEAT_E_NOT_FOUND for an address that is not allocated; nothing changes. */
+/* Address 0 is allowed. PLEAT_E_NOT_FOUND for an address that is not allocated; PLEAT_E_STATE where
+ * it has been freed and waits for other streams; nothing changes. */
 PLEAT_API pleat_result pleat_free(pleat_runtime *runtime, pleat_va address);
 /* `stream` also uses the allocation: after its free the memory is reused only when the work that
  * `stream` had been given by then is done. */
@@ -102,8 +103,9 @@ typedef struct pleat_pause_options {
  * nothing was ever allocated with the tag. PLEAT_E_UNSUPPORTED: by this policy. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_pause(pleat_runtime *runtime,
                                                    const pleat_pause_options *options);
-/* What was paused by that tag, or (NULL) all. On failure it stays paused, and may be resumed later:
- * PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY. PLEAT_E_STATE: nothing is paused. PLEAT_E_NOT_FOUND as
+/* What was paused by that tag, or (NULL) all, pause by pause. One that fails stays paused, with
+ * those behind it, and may be resumed later: PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY; PLEAT_E_DRIVER:
+ * not where a verb that failed lost a place. PLEAT_E_STATE: nothing is paused. PLEAT_E_NOT_FOUND as
  * above. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_resume(pleat_runtime *runtime, const char *tag);
 /* What the calling thread allocates from now on has this tag, on every runtime, but for what lies

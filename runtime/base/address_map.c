@@ -18,9 +18,10 @@ pleat_result pleat__address_map_create(pleat__arena *arena, pleat__address_map *
     *map = (pleat__address_map){
         .arena = arena, .mask = (1u << FIRST_BITS) - 1, .shift = 64 - FIRST_BITS};
     map->entries = pleat__arena_calloc(arena, map->mask + 1, sizeof *map->entries);
-    if (map->entries == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a table of live allocations");
-    return PLEAT_OK;
+    if (map->entries != NULL)
+        return PLEAT_OK;
+    *map = (pleat__address_map){0};
+    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a table of live allocations");
 }
 
 void pleat__address_map_destroy(pleat__address_map *map)

@@ -68,6 +68,7 @@ uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes)
     pleat__gate_leave(&runtime->gate);
     (void)pleat__space_trim(runtime->space, 0);
     pleat__gate_enter(&runtime->gate);
+    pleat__spill_let_go(runtime);
     if (runtime->ops->rest != NULL)
         (void)runtime->ops->rest(runtime->policy, keep_bytes);
     for (pleat__reclaim what = PLEAT__RECLAIM_VIEWS;

@@ -479,6 +479,15 @@ static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_b
                            : runtime->ops->block_of(runtime->policy, address, block);
 }
 
+/* Spilling moves what lives behind the work of the streams that the gate knows. */
+static pleat_result record_use(pleat_runtime *runtime, const pleat_block *block,
+                               pleat_stream stream)
+{
+    if (runtime->spill.on)
+        PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
+    return pleat__pending_record(&runtime->pending, block->address, block->requested, stream);
+}
+
 pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat_stream stream)
 {
     PLEAT__TRY_HERE(runtime);
@@ -490,10 +499,10 @@ pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat
         result = not_found(address);
     else if (pleat__kept_frees_has(&runtime->kept_frees, block.address))
         result = pleat__fail(PLEAT_E_STATE, "%#llx has been freed", (unsigned long long)address);
+    else if (block.stream != stream && capture != NULL)
+        result = pleat__capture_share(capture, address);
     else if (block.stream != stream)
-        result = capture != NULL ? pleat__capture_share(capture, address)
-                                 : pleat__pending_record(&runtime->pending, block.address,
-                                                         block.requested, stream);
+        result = record_use(runtime, &block, stream);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }

@@ -154,13 +154,18 @@ static size_t first_of(const pleat_runtime *runtime, const chunks *found, uint64
 
 /* ---- out and back ---- */
 
+/* What is paused is not there, and a stream that captures would be waited for in vain. */
+static bool may_move(const pleat_runtime *runtime)
+{
+    return runtime->pauses.first == NULL && runtime->gate.captured_count == 0;
+}
+
 bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes)
 {
     chunks found = {0};
     size_t count = 0;
     uint64_t before = pleat__space_stats_of(runtime->space).host_bytes;
-    /* What is paused is not there, and a stream that captures would be waited for in vain. */
-    if (!runtime->spill.on || runtime->pauses.first != NULL || runtime->gate.captured_count != 0)
+    if (!runtime->spill.on || !may_move(runtime))
         return false;
     if (list(runtime, false, &found) == PLEAT_OK) {
         qsort(found.all, found.count, sizeof *found.all, compare);
@@ -173,13 +178,12 @@ bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes)
     return pleat__space_stats_of(runtime->space).host_bytes > before;
 }
 
-/* Bytes that the device will have room for when the next iteration is at its peak. */
-static uint64_t room_at_peak(const pleat_runtime *runtime, uint64_t host_bytes)
+/* Bytes that the device will have room for when the next iteration is at its peak, if that is the
+ * last one's. */
+static uint64_t room_at_peak(const pleat_runtime *runtime, uint64_t peak, uint64_t host_bytes)
 {
     uint64_t limit = pleat__limits_allowed(runtime);
-    uint64_t peak =
-        runtime->spill.peak_live > host_bytes ? runtime->spill.peak_live - host_bytes : 0;
-    uint64_t wanted = peak + limit / PART_SHARE;
+    uint64_t wanted = (peak > host_bytes ? peak - host_bytes : 0) + limit / PART_SHARE;
     return limit > wanted ? limit - wanted : 0;
 }
 
@@ -210,16 +214,28 @@ static void bring_back(pleat_runtime *runtime, uint64_t bytes)
     pleat__arena_free(runtime->arena, found.all);
 }
 
+void pleat__spill_let_go(pleat_runtime *runtime)
+{
+    if (runtime->spill.on && runtime->pauses.first == NULL)
+        runtime->ops->let_go(runtime->policy);
+}
+
 void pleat__spill_mark(pleat_runtime *runtime)
 {
     pleat__spill *spill = &runtime->spill;
     if (!spill->on)
         return;
+    uint64_t peak = spill->peak_live;
     spill->marked = spill->requests;
-    uint64_t host = pleat__space_stats_of(runtime->space).host_bytes;
-    uint64_t room = host == 0 ? 0 : room_at_peak(runtime, host);
     spill->peak_live = runtime->stats.live_bytes;
-    if (room >= pleat__space_page_bytes(runtime->space) && runtime->pauses.first == NULL &&
-        runtime->gate.captured_count == 0 && pleat__gate_turn(&runtime->gate) == PLEAT_OK)
+    if (pleat__space_stats_of(runtime->space).host_bytes == 0 || !may_move(runtime) ||
+        pleat__gate_turn(&runtime->gate) != PLEAT_OK)
+        return;
+    /* What is idle in the host's memory is not used again. */
+    pleat__spill_let_go(runtime);
+    (void)runtime->ops->rest(runtime->policy, UINT64_MAX);
+    uint64_t host = pleat__space_stats_of(runtime->space).host_bytes;
+    uint64_t room = host == 0 ? 0 : room_at_peak(runtime, peak, host);
+    if (room >= pleat__space_page_bytes(runtime->space))
         bring_back(runtime, room);
 }

@@ -40,6 +40,9 @@ void pleat__spill_note(pleat_runtime *runtime, pleat_va address);
 void pleat__spill_forget(pleat_runtime *runtime, pleat_va address);
 /* Makes room for so many bytes of the device's; whether any was made. With the turn. */
 bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes);
+/* What is held beside what lived in the host's memory is free again where nothing lives there any
+ * more. */
+void pleat__spill_let_go(pleat_runtime *runtime);
 /* An iteration ends: brings back what fits, where no other thread has the turn. */
 void pleat__spill_mark(pleat_runtime *runtime);
 

@@ -163,12 +163,26 @@ static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
         resume(learner);
 }
 
+/* Whether a place outlives the plan that is followed: it is at home, or in a view of the heap's. A
+ * plan's folds and lanes go with it. */
+static bool is_lasting(const pleat__learner *learner, const pleat__place *place)
+{
+    if (place->lane != 0)
+        return false;
+    return place->several != NULL
+               ? place->several->view != NULL
+               : place->address == pleat__chunk_pool_address(learner->heap->pool, place->run.begin);
+}
+
 void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t stream,
                            const pleat__place *place)
 {
+    static const pleat__place nowhere;
     bool suspended = learner->current == NULL && learner->schedule != NULL;
     bool file = follows_file(learner);
     if (learner->on && (!file || learner->recording) && learner->judge.backoff == 0) {
+        if (!is_lasting(learner, place))
+            place = &nowhere;
         pleat__repeat found = pleat__recording_add(&learner->record, bytes, stream, place);
         if (found.count != 0 && !file) {
             (void)adopt(learner, &found);

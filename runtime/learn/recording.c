@@ -248,6 +248,8 @@ pleat_result pleat__recording_take(pleat__recording *recording, const pleat__rep
     for (uint32_t i = 0; i < stretch->count; i++) {
         pleat__expected *recorded = pleat__recording_at(recording, stretch->first + i);
         items[i] = *recorded;
+        if (items[i].kind == PLEAT__ITEM_SLOT && items[i].place.granules == 0)
+            items[i].kind = PLEAT__ITEM_LOOSE;
         recorded->place.several = NULL; /* what was pinned is the schedule's */
     }
     pleat_result result = pleat__schedule_learned(recording->arena, items, stretch->count, out);

@@ -275,18 +275,19 @@ bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t kept)
 }
 
 /* Chunks of idle handles that no view or fold maps beside their homes, the highest first, into
- * `numbers`; how many. */
+ * `numbers`, so many of the device's memory or all; how many. */
 static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t kept,
                           uint32_t *numbers)
 {
     const pleat__chunk_pool *pool = heap->pool;
-    uint32_t count = 0;
-    for (uint32_t c = pool->count, first; c > 0 && count < chunks; c = first) {
+    uint32_t count = 0, found = 0;
+    for (uint32_t c = pool->count, first; c > 0 && found < chunks; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
         bool idle = pleat__heap_is_idle(heap, first, kept) &&
                     pleat__space_maps(pool->space, pool->chunks[first]) <= 1;
         for (uint32_t k = c; idle && k > first; k--)
             numbers[count++] = k - 1;
+        found += idle && !pool->chunks[first]->on_host ? c - first : 0;
     }
     return count;
 }

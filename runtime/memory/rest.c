@@ -29,17 +29,21 @@ typedef struct handles {
     uint32_t count;
 } handles;
 
-static bool handles_new(const pleat__chunk_pool *pool, uint32_t most, handles *all)
-{
-    *all = (handles){.first = pleat__arena_alloc(pool->arena, most * sizeof *all->first),
-                     .chunks = pleat__arena_alloc(pool->arena, most * sizeof *all->chunks)};
-    return all->first != NULL && all->chunks != NULL;
-}
-
 static void handles_free(const pleat__chunk_pool *pool, const handles *all)
 {
     pleat__arena_free(pool->arena, all->first);
     pleat__arena_free(pool->arena, all->chunks);
+}
+
+static bool handles_new(const pleat__chunk_pool *pool, uint32_t most, handles *all)
+{
+    *all = (handles){.first = pleat__arena_alloc(pool->arena, most * sizeof *all->first),
+                     .chunks = pleat__arena_alloc(pool->arena, most * sizeof *all->chunks)};
+    if (all->first != NULL && all->chunks != NULL)
+        return true;
+    handles_free(pool, all);
+    *all = (handles){.first = NULL};
+    return false;
 }
 
 static void handles_add(const pleat__chunk_pool *pool, handles *all, uint32_t first)
@@ -50,18 +54,32 @@ static void handles_add(const pleat__chunk_pool *pool, handles *all, uint32_t fi
 
 /* ---- to rest ---- */
 
-/* The highest idle handles, of at least `bytes` together or all. */
+/* The highest idle handles, of at least `bytes` of the device together or all, and all whose memory
+ * is the host's: it is slow, and nothing is to come to lie there. */
 static void list_idle(const pleat__heap *heap, uint64_t bytes, uint64_t kept, handles *idle)
 {
     const pleat__chunk_pool *pool = heap->pool;
     uint64_t found = 0;
-    for (uint32_t c = pool->count, first; c > 0 && found < bytes; c = first) {
+    for (uint32_t c = pool->count, first; c > 0; c = first) {
         first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
-        if (!pleat__heap_is_idle(heap, first, kept) || pool->chunks[first]->stuck != 0)
+        const pleat__chunk *handle = pool->chunks[first];
+        if (handle == NULL || (found >= bytes && !handle->on_host) ||
+            !pleat__heap_is_idle(heap, first, kept) || handle->stuck != 0)
             continue;
         handles_add(pool, idle, first);
-        found += pool->chunks[first]->pages * pool->page_bytes;
+        found += handle->on_host ? 0 : handle->pages * pool->page_bytes;
     }
+}
+
+/* Whether something of the host's memory is idle. */
+static bool is_host_idle(const pleat__heap *heap)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    for (uint32_t c = 0; c < pool->count; c++)
+        if (pool->chunks[c] != NULL && pool->chunks[c]->on_host && pool->first[c] == c &&
+            pleat__heap_is_idle(heap, c, 0))
+            return true;
+    return false;
 }
 
 static void occupy(pleat__chunk_pool *pool, uint32_t first, bool take)
@@ -200,12 +218,12 @@ static uint64_t rest_but(pleat__heap *heap, uint64_t keep_bytes, const staying *
     /* What the mapper has been given to unmap is unmapped first. */
     pleat__gate_leave(pool->gate);
     pleat__gate_drain(pool->gate);
-    uint64_t bytes = pleat__space_stats_of(pool->space).physical_bytes;
+    pleat__space_stats stats = pleat__space_stats_of(pool->space);
     pleat__gate_enter(pool->gate);
-    if (bytes <= keep_bytes)
+    if (stats.physical_bytes <= keep_bytes && (stats.host_bytes == 0 || !is_host_idle(heap)))
         return 0;
-    uint64_t gone =
-        handles_new(pool, pool->count + 1, &idle) ? rest(heap, bytes - keep_bytes, stay, &idle) : 0;
+    uint64_t bytes = stats.physical_bytes > keep_bytes ? stats.physical_bytes - keep_bytes : 0;
+    uint64_t gone = handles_new(pool, pool->count + 1, &idle) ? rest(heap, bytes, stay, &idle) : 0;
     handles_free(pool, &idle);
     return gone;
 }
@@ -538,20 +556,39 @@ pleat_result pleat__rest_hold(pleat__heap *heap)
     return PLEAT_OK;
 }
 
+static const pleat__chunk *handle_of(const pleat__chunk_pool *pool, pleat__run run)
+{
+    return pool->chunks[pleat__chunk_of(pool, run.begin)];
+}
+
+/* Whether something is in use on the handle of a run. */
+static bool is_used(const pleat__chunk_pool *pool, pleat__run run)
+{
+    uint32_t c = pool->first[pleat__chunk_of(pool, run.begin)], end = c + pool->chunks[c]->pages;
+    while (c < end && pool->occupancy.used[c] == 0)
+        c++;
+    return c < end;
+}
+
+/* What the host keeps is slow: nothing new comes to lie beside what lives there. First all that is
+ * held is given, and then that is taken again: so what is in use lives. */
 void pleat__rest_let_go(pleat__heap *heap)
 {
     pleat__chunk_pool *pool = heap->pool;
     size_t kept = 0;
+    for (size_t r = 0; r < pool->held_run_count; r++)
+        if (!handle_of(pool, pool->held_runs[r])->rests)
+            pleat__occupancy_give(&pool->occupancy, pool->held_runs[r]);
     for (size_t r = 0; r < pool->held_run_count; r++) {
         pleat__run run = pool->held_runs[r];
-        /* What the host keeps is slow: nothing new comes to lie beside it. */
-        const pleat__chunk *handle = pool->chunks[pleat__chunk_of(pool, run.begin)];
-        if (handle->rests || handle->on_host) {
-            pool->held_runs[kept++] = run;
+        const pleat__chunk *handle = handle_of(pool, run);
+        if (!handle->rests && !(handle->on_host && is_used(pool, run))) {
+            pool->held -= run.count;
             continue;
         }
-        pleat__occupancy_give(&pool->occupancy, run);
-        pool->held -= run.count;
+        if (!handle->rests)
+            PLEAT_CHECK(pleat__occupancy_take(&pool->occupancy, run));
+        pool->held_runs[kept++] = run;
     }
     pool->held_run_count = kept;
     pleat__heap_forget(heap);

@@ -16,8 +16,9 @@
 
 #include <runtime/memory/chunk_set.h>
 
-/* Lays wholly free handles to rest, the highest first, until the space has at most `keep_bytes`,
- * when the GPU is done with them; how many bytes went. What a stream has left over that captures
+/* Lays wholly free handles to rest, the highest first, until the space has at most `keep_bytes` of
+ * the device, and all whose memory is the host's, when the GPU is done with them; how many bytes
+ * went. What a stream has left over that captures
  * unannounced stays. pre: the turn; the lock is left meanwhile. */
 uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes);
 /* Lays all idle handles to rest but those that meet `needed` and, of the others, `reserve_bytes`.
@@ -56,7 +57,8 @@ PLEAT_NODISCARD pleat_result pleat__rest_wake_places(pleat__heap *heap, const pl
                                                      uint32_t count);
 /* What is free on handles that are `listed` is held, so that nothing else comes to lie there. */
 PLEAT_NODISCARD pleat_result pleat__rest_hold(pleat__heap *heap);
-/* What is held of handles that are awake is free again. */
+/* What is held of handles that are awake is free again, but beside what lives in the host's memory.
+ * pre: nothing is between rest_hold and its rest. */
 void pleat__rest_let_go(pleat__heap *heap);
 /* Handles that are `listed` and rest: what lives on them gets handles of its own where more than a
  * hundredth is idle beside it, which rests by itself then, is listed no more, and wakes when it is

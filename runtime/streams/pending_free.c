@@ -35,7 +35,7 @@ static void destroy_uses(pleat__pending *pending, pleat__pending_use *use)
 
 void pleat__pending_destroy(pleat__pending *pending)
 {
-    if (pending->arena == NULL)
+    if (pending->entries.entries == NULL)
         return;
     for (uint64_t i = 0; i <= pending->entries.mask; i++) {
         pleat__pending_entry *entry = pending->entries.entries[i].value;

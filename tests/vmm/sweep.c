@@ -479,7 +479,7 @@ static void put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place(void **state
     uint64_t page;
     uint64_t room = pleat__space_room(w.space);
     torn = torn_by_a_wake(&w, 4, &page);
-    assert_result(pleat__space_wake(w.space, &torn, 1, NULL), PLEAT_E_STATE);
+    assert_result(pleat__space_wake(w.space, &torn, 1, NULL), PLEAT_E_DRIVER);
     assert_true(torn->rests && torn->torn);
     assert_int_equal(torn->stuck, 1);
     assert_int_equal(pleat__space_room(w.space), room - 4 * GRANULE);

@@ -4,6 +4,7 @@
  */
 #include "held.h"
 
+#include <internal/arena.h>
 #include <internal/error.h>
 #include <pleat/runtime.h>
 #include <string.h>
@@ -424,6 +425,27 @@ static void capture_leaves_streams_that_share_alone(void **state)
     end();
 }
 
+static void capture_that_gets_no_host_memory_changes_nothing(void **state)
+{
+    (void)state;
+    uint64_t failed = 1;
+    for (uint64_t nth = 1; failed > 0; nth++) {
+        pleat_capture *graph;
+        begin("pleat", 0);
+        pleat__arena_fail(nth, false);
+        pleat_result result = pleat_capture_begin(b.runtime, 5, 4 * MIB, &graph);
+        failed = pleat__arena_failed();
+        pleat__arena_fail(0, false);
+        if (result == PLEAT_OK) {
+            finish(graph, NULL);
+            assert_ok(pleat_capture_free(b.runtime, graph));
+        } else {
+            assert_result(result, PLEAT_E_NO_MEMORY);
+        }
+        end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +459,7 @@ int main(void)
         cmocka_unit_test(capture_that_was_not_announced_refuses_no_others),
         cmocka_unit_test(capture_that_was_not_announced_lets_others_be_collected),
         cmocka_unit_test(capture_leaves_streams_that_share_alone),
+        cmocka_unit_test(capture_that_gets_no_host_memory_changes_nothing),
     };
     return cmocka_run_group_tests_name("capture", tests, NULL, NULL);
 }

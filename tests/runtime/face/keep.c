@@ -105,6 +105,50 @@ static void keep_changed_job_is_learned_as_soon_as_without_a_plan(void **state)
     assert_int_equal(changed.switches, 1);
 }
 
+/* Requests of up to twelve pages: the plan of such a job folds many into views. Where `varies`,
+ * three of them in each iteration have a size of their own, which lanes serve. */
+static job_shape folding_shape(uint64_t seed)
+{
+    test_random random = {seed};
+    job_shape shape;
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
+        uint32_t life =
+            (uint32_t)test_random_below(&random, test_random_below(&random, 4) ? 12 : 80);
+        shape.bytes[i] = 1 + test_random_below(&random, 12 * JOB_PAGE);
+        shape.last[i] = i + life < JOB_REQUESTS ? i + life : JOB_REQUESTS - 1;
+    }
+    return shape;
+}
+
+static pleat_stats run_folding(uint64_t seed, bool varies, bool changes)
+{
+    job j;
+    job_shape shape = folding_shape(seed);
+    test_random random = {seed + changes};
+    job_start_with(&j, "pleat", NULL, 0, KEEP);
+    for (uint32_t n = 0; n < ITERATIONS; n++) {
+        for (uint32_t i = 100; i <= 200 && varies; i += 50)
+            shape.bytes[i] = 8 * JOB_PAGE + test_random_below(&random, 4 * JOB_PAGE);
+        shape.bytes[JOB_REQUESTS - 5] += changes && n == 1 ? 64 * JOB_PAGE : 0;
+        iterate(&j, &shape, 1, true);
+    }
+    return finish_run(&j);
+}
+
+/* The places of a plan that is left go with it: what was recorded while it was followed is not
+ * given to anybody afterwards, and holds none of them. */
+static void keep_plan_that_is_left_leaves_no_places_behind(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        run_folding(seed, seed % 2 == 0, false);
+        pleat_stats changed = run_folding(seed, seed % 2 == 0, true);
+        assert_int_equal(changed.kept_plans, 1);
+        assert_true(changed.left_at > JOB_REQUESTS);
+        assert_true(changed.switches > 0);
+    }
+}
+
 static void keep_changed_job_without_marks_is_learned(void **state)
 {
     (void)state;
@@ -507,6 +551,7 @@ int main(void)
         CACHE_TEST(keep_changed_job_is_noticed_and_learned),
         CACHE_TEST(keep_changed_job_is_learned_as_soon_as_without_a_plan),
         CACHE_TEST(keep_changed_job_without_marks_is_learned),
+        CACHE_TEST(keep_plan_that_is_left_leaves_no_places_behind),
         CACHE_TEST(keep_job_that_keeps_less_alive_is_noticed),
         CACHE_TEST(keep_job_that_keeps_a_little_more_alive_is_noticed),
         CACHE_TEST(keep_sizes_that_vary_excuse_as_much_as_varies),

@@ -250,6 +250,87 @@ static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
     return j.runtime;
 }
 
+static void *release_later(void *host)
+{
+    usleep(200000);
+    assert_ok(pleat__host_stream_release(host, 7));
+    return NULL;
+}
+
+/* A stream that only uses memory, and asks for none. */
+static void spill_waits_for_streams_that_use_what_goes(void **state)
+{
+    (void)state;
+    fixture f;
+    pthread_t other;
+    pleat_event kernel;
+    uint64_t before, after;
+    begin_spilling(&f, 12 * MIB);
+    pleat_va kept = take(&f, 8 * MIB, 0);
+    assert_ok(pleat_mark(f.runtime));
+    assert_ok(pleat__host_stream_hold(&f.host, 7));
+    assert_ok(pleat_record_stream(f.runtime, kept, 7));
+    assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &kernel));
+    assert_ok(f.vmm.ops->event_record(f.vmm.self, kernel, 7));
+    assert_ok(pleat_host_physical(&f.host, kept, &before));
+    assert_int_equal(pthread_create(&other, NULL, release_later, &f.host), 0);
+    pleat_va more = take(&f, 6 * MIB, 0);
+    assert_ok(f.vmm.ops->event_query(f.vmm.self, kernel));
+    assert_ok(pleat_host_physical(&f.host, kept, &after));
+    assert_int_not_equal(before, after);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, kernel));
+    assert_ok(pleat_free(f.runtime, more));
+    assert_ok(pleat_free(f.runtime, kept));
+    end(&f);
+}
+
+/* States of which each leaves a part of its chunk free go to the host and are freed there. */
+static void spill_keeps_nothing_on_the_host_for_nobody(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va states[16], beside[16];
+    begin_spilling(&f, 32 * MIB);
+    for (int i = 0; i < 16; i++) {
+        states[i] = take(&f, 5 * MIB / 4, 0);
+        beside[i] = take(&f, 3 * MIB / 4, 0);
+    }
+    for (int i = 0; i < 16; i++)
+        assert_ok(pleat_free(f.runtime, beside[i]));
+    pleat_va large = take(&f, 16 * MIB, 0);
+    assert_true(pleat_stats_of(f.runtime).host_bytes >= 14 * MIB);
+    assert_ok(pleat_free(f.runtime, large));
+    for (int i = 0; i < 16; i++)
+        assert_ok(pleat_free(f.runtime, states[i]));
+    assert_ok(pleat_mark(f.runtime));
+    assert_int_equal(pleat_stats_of(f.runtime).host_bytes, 0);
+    end(&f);
+}
+
+static void spill_leaves_nothing_idle_behind_a_trim(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va small[12];
+    uint64_t given;
+    begin_spilling(&f, 32 * MIB);
+    for (int i = 0; i < 12; i++)
+        small[i] = take(&f, 2 * MIB, 0);
+    assert_ok(pleat_mark(f.runtime));
+    pleat_va large = take(&f, 16 * MIB, 0);
+    assert_true(pleat_stats_of(f.runtime).host_bytes > 0);
+    assert_ok(pleat_free(f.runtime, large));
+    for (int i = 0; i < 12; i++)
+        assert_ok(pleat_free(f.runtime, small[i]));
+    uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
+    assert_ok(pleat_trim(f.runtime, 0, &given));
+    assert_int_equal(given, physical);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).host_bytes, 0);
+    end(&f);
+}
+
 static void spill_survives_each_verb_that_fails(void **state)
 {
     (void)state;
@@ -268,6 +349,9 @@ int main(void)
         cmocka_unit_test(spill_outlasts_a_pause),
         cmocka_unit_test(spill_leaves_what_is_shared),
         cmocka_unit_test(spill_settings_are_checked),
+        cmocka_unit_test(spill_waits_for_streams_that_use_what_goes),
+        cmocka_unit_test(spill_keeps_nothing_on_the_host_for_nobody),
+        cmocka_unit_test(spill_leaves_nothing_idle_behind_a_trim),
         cmocka_unit_test(spill_survives_each_verb_that_fails),
     };
     return cmocka_run_group_tests_name("spill", tests, NULL, NULL);
