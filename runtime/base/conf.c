@@ -1,12 +1,13 @@
 /*
- * conf.c: reading settings (see conf.h). Types are functions named by the table: parse_size and
- * print_size; a new type is a new pair of them.
+ * conf.c: reading settings (see conf.h). Types are functions named by the table: parse_size,
+ * print_size and take_size, which says what is wanted; a new type is three more of them.
  */
 #include <runtime/base/conf.h>
 
+#include <grp.h>
 #include <internal/error.h>
-#include <internal/range.h>
 #include <inttypes.h>
+#include <runtime/base/size.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,40 +22,44 @@ static bool is(word w, const char *text)
     return strlen(text) == w.length && memcmp(w.text, text, w.length) == 0;
 }
 
-static bool parse_size(word w, uint64_t *out)
+/* ---- values: for each type of the table what is parsed, said and printed ---- */
+
+static bool is_within(uint64_t value, const pleat__conf_bounds *bounds)
 {
-    static const char units[] = "kmg";
-    const char *unit = w.length == 0 ? NULL : strchr(units, w.text[w.length - 1]);
-    size_t digits = w.length - (unit != NULL);
-    uint64_t value = 0;
-    if (digits == 0 || w.length == 0)
-        return false;
-    for (size_t i = 0; i < digits; i++) {
-        unsigned digit = (unsigned)(w.text[i] - '0');
-        if (digit > 9 || !pleat__mul(value, 10, &value) || !pleat__add(value, digit, &value))
-            return false;
-    }
-    if (unit != NULL && !pleat__mul(value, UINT64_C(1) << 10 * (unit - units + 1), &value))
-        return false;
-    *out = value;
-    return true;
+    return (value == 0 && bounds->or_zero) || (value >= bounds->least && value <= bounds->most);
+}
+
+static bool parse_size(word w, const pleat__conf_bounds *bounds, uint64_t *out)
+{
+    return pleat__size_parse(w.text, w.length, out) && is_within(*out, bounds);
 }
 
 /* Of anything but bytes. */
-static bool parse_number(word w, uint64_t *out)
+static bool parse_number(word w, const pleat__conf_bounds *bounds, uint64_t *out)
 {
-    return parse_size(w, out);
+    bool of_bytes = w.length != 0 && strchr("iIbB", w.text[w.length - 1]) != NULL;
+    return !of_bytes && parse_size(w, bounds, out);
 }
 
-static bool parse_switch(word w, bool *out)
+static bool parse_switch(word w, const pleat__conf_bounds *bounds, bool *out)
 {
+    (void)bounds;
     *out = is(w, "on");
     return *out || is(w, "off");
 }
 
-static bool parse_text(word w, pleat__conf_text *out)
+/* Whether it is one of `words`, between which " or " stands. */
+static bool is_among(word w, const char *words)
 {
-    if (w.length >= sizeof *out)
+    for (const char *end; (end = strstr(words, " or ")) != NULL; words = end + 4)
+        if ((size_t)(end - words) == w.length && memcmp(words, w.text, w.length) == 0)
+            return true;
+    return is(w, words);
+}
+
+static bool parse_text(word w, const pleat__conf_bounds *bounds, pleat__conf_text *out)
+{
+    if (w.length >= sizeof *out || (bounds->words != NULL && !is_among(w, bounds->words)))
         return false;
     memcpy(*out, w.text, w.length);
     (*out)[w.length] = '\0';
@@ -70,7 +75,8 @@ static bool is_power_of_two(uint64_t value)
 static bool parse_parts(word w, uint16_t *out)
 {
     uint64_t value;
-    if (!parse_size(w, &value) || value > UINT16_MAX || (value != 0 && !is_power_of_two(value)))
+    if (!parse_number(w, &PLEAT__CONF_ANY, &value) || value > UINT16_MAX ||
+        (value != 0 && !is_power_of_two(value)))
         return false;
     *out = (uint16_t)value;
     return true;
@@ -94,7 +100,7 @@ static bool parse_power(word w, int *last, pleat__divisions *out)
         *last = PLEAT__DIVIDED_POWERS - 1;
         return true;
     }
-    if (!parse_size(power, &mib) || !is_power_of_two(mib))
+    if (!parse_number(power, &PLEAT__CONF_ANY, &mib) || !is_power_of_two(mib))
         return false;
     int index = 63 - __builtin_clzll(mib);
     index = index < PLEAT__DIVIDED_POWERS ? index : PLEAT__DIVIDED_POWERS - 1;
@@ -105,9 +111,10 @@ static bool parse_power(word w, int *last, pleat__divisions *out)
     return true;
 }
 
-static bool parse_divisions(word w, pleat__divisions *out)
+static bool parse_divisions(word w, const pleat__conf_bounds *bounds, pleat__divisions *out)
 {
     uint16_t parts;
+    (void)bounds;
     *out = PLEAT__NO_DIVISIONS;
     if (parse_parts(w, &parts)) {
         for (int i = 0; i < PLEAT__DIVIDED_POWERS; i++)
@@ -171,9 +178,66 @@ static void print_text(const char *value, char *out, size_t size)
     snprintf(out, size, "%s", value);
 }
 
+static void take_between(const pleat__conf_bounds *bounds, const char *least, const char *most,
+                         char *out, size_t size)
+{
+    const char *zero = bounds->or_zero ? "0 or " : "";
+    if (bounds->most == UINT64_MAX)
+        snprintf(out, size, "%s%s or more", zero, least);
+    else
+        snprintf(out, size, "%s%s to %s", zero, least, most);
+}
+
+/* Whether its type says all that it takes. */
+static bool is_free(const pleat__conf_bounds *bounds)
+{
+    return bounds->least == 0 && bounds->most == UINT64_MAX && bounds->words == NULL;
+}
+
+static void take_size(const pleat__conf_bounds *bounds, char *out, size_t size)
+{
+    char least[24], most[24];
+    print_size(bounds->least, least, sizeof least);
+    print_size(bounds->most, most, sizeof most);
+    if (is_free(bounds))
+        snprintf(out, size, "a size");
+    else
+        take_between(bounds, least, most, out, size);
+}
+
+static void take_number(const pleat__conf_bounds *bounds, char *out, size_t size)
+{
+    char least[24], most[24];
+    print_number(bounds->least, least, sizeof least);
+    print_number(bounds->most, most, sizeof most);
+    if (is_free(bounds))
+        snprintf(out, size, "a number");
+    else
+        take_between(bounds, least, most, out, size);
+}
+
+static void take_switch(const pleat__conf_bounds *bounds, char *out, size_t size)
+{
+    (void)bounds;
+    snprintf(out, size, "on or off");
+}
+
+static void take_text(const pleat__conf_bounds *bounds, char *out, size_t size)
+{
+    snprintf(out, size, "%s", bounds->words != NULL ? bounds->words : "a text");
+}
+
+static void take_divisions(const pleat__conf_bounds *bounds, char *out, size_t size)
+{
+    (void)bounds;
+    snprintf(out, size, "0, a power of two, or a list of them");
+}
+
+/* ---- the table ---- */
+
 static pleat_result unknown(word key)
 {
-#define CONF_NAME(key, type, field_type, value, text) " " #key
+#define CONF_NAME(key, type, field_type, value, bounds, text) " " #key
     return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'; there are:%s",
                        (int)key.length, key.text, PLEAT__CONF(CONF_NAME));
 #undef CONF_NAME
@@ -182,26 +246,39 @@ static pleat_result unknown(word key)
 static pleat_result set(pleat__conf *conf, word name, word value, uint64_t *seen)
 {
     unsigned index = 0;
-#define CONF_SET(key, type, field_type, otherwise, words)                                          \
+    char takes[64];
+#define SUCH_AS_size      " such as 64k, 4m or 2g"
+#define SUCH_AS_number    " such as 1000 or 16k"
+#define SUCH_AS_switch    ""
+#define SUCH_AS_text      " of at most 255 bytes"
+#define SUCH_AS_divisions " such as [256:1,512:2,>:4]"
+#define CONF_SET(key, type, field_type, otherwise, bounds, words)                                  \
     if (is(name, #key)) {                                                                          \
         if (*seen >> index & 1)                                                                    \
             return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%s' is given twice", #key);          \
         *seen |= UINT64_C(1) << index;                                                             \
-        if (!parse_##type(value, &conf->key))                                                      \
-            return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%s' takes a " #type ", not '%.*s'",  \
-                               #key, (int)value.length, value.text);                               \
-        return PLEAT_OK;                                                                           \
+        if (parse_##type(value, &bounds, &conf->key))                                              \
+            return PLEAT_OK;                                                                       \
+        take_##type(&bounds, takes, sizeof takes);                                                 \
+        return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%s' takes %s%s, not '%.*s'", #key,       \
+                           takes, is_free(&bounds) ? SUCH_AS_##type : "", (int)value.length,       \
+                           value.text);                                                            \
     }                                                                                              \
     index++;
     PLEAT__CONF(CONF_SET)
 #undef CONF_SET
+#undef SUCH_AS_size
+#undef SUCH_AS_number
+#undef SUCH_AS_switch
+#undef SUCH_AS_text
+#undef SUCH_AS_divisions
     return unknown(name);
 }
 
 /* Whether a setting of that name may be a list in brackets. A file's name may have brackets too. */
 static bool takes_list(word name)
 {
-#define CONF_LIST(key, type, field_type, otherwise, words)                                         \
+#define CONF_LIST(key, type, field_type, otherwise, bounds, words)                                 \
     if (is(name, #key))                                                                            \
         return is((word){#type, sizeof #type - 1}, "divisions");
     PLEAT__CONF(CONF_LIST)
@@ -222,13 +299,13 @@ static size_t item_length(const char *text)
 
 pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
 {
-#define CONF_DEFAULT(key, type, field_type, value, text) .key = (value),
+#define CONF_DEFAULT(key, type, field_type, value, bounds, text) .key = (value),
     *conf = (pleat__conf){PLEAT__CONF(CONF_DEFAULT)};
 #undef CONF_DEFAULT
     uint64_t seen = 0;
     if (text == NULL)
         text = getenv("PLEAT_CONF");
-    while (text != NULL && *text != '\0') {
+    while (text != NULL && *(text += strspn(text, " ")) != '\0') {
         size_t length = item_length(text), name = strcspn(text, ":,");
         if (name >= length)
             return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%.*s' is not key:value", (int)length,
@@ -239,13 +316,43 @@ pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
     return PLEAT_OK;
 }
 
+bool pleat__conf_shares(const pleat__conf *conf)
+{
+    return conf->tenants[0] != '\0' && strcmp(conf->tenants, "off") != 0;
+}
+
+/* Of a user's own ledger no group is asked for. */
+static bool has_group(const char *name)
+{
+    char space[4096];
+    struct group found, *result = NULL;
+    return strcmp(name, "user") == 0 ||
+           (getgrnam_r(name, &found, space, sizeof space, &result) == 0 && result != NULL);
+}
+
+pleat_result pleat__conf_check(const pleat__conf *conf)
+{
+    bool shares = pleat__conf_shares(conf);
+    if (!shares && (conf->guarantee != 0 || conf->priority != 0 || conf->tenant[0] != '\0'))
+        return pleat__fail(PLEAT_E_INVALID,
+                           "PLEAT_CONF: 'guarantee', 'priority' and 'tenant' are a "
+                           "tenant's: add tenants:user, or a group's name");
+    if (shares && !has_group(conf->tenants))
+        return pleat__fail(PLEAT_E_INVALID,
+                           "PLEAT_CONF: 'tenants' takes user, off or a group's name, and there is "
+                           "no group '%s'",
+                           conf->tenants);
+    return PLEAT_OK;
+}
+
 pleat__conf_line pleat__conf_line_of(const pleat__conf *conf, size_t index)
 {
     pleat__conf_line line = {0};
-#define CONF_LINE(name, kind, field_type, otherwise, words)                                        \
+#define CONF_LINE(name, kind, field_type, otherwise, bounds, words)                                \
     if (index-- == 0) {                                                                            \
         line = (pleat__conf_line){.key = #name, .text = words};                                    \
         print_##kind(conf->name, line.value, sizeof line.value);                                   \
+        take_##kind(&bounds, line.takes, sizeof line.takes);                                       \
         return line;                                                                               \
     }
     PLEAT__CONF(CONF_LINE)

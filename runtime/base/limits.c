@@ -3,34 +3,11 @@
  */
 #include <runtime/base/limits.h>
 
-#include <ctype.h>
 #include <internal/error.h>
-#include <internal/range.h>
-#include <stdbool.h>
+#include <runtime/base/size.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A size that ends at a comma or at the end; NULL where it is none, else where it ends. */
-static const char *parse_size(const char *text, uint64_t *bytes)
-{
-    static const char units[] = "kmgt";
-    uint64_t value = 0;
-    if (!isdigit((unsigned char)*text))
-        return NULL;
-    for (; isdigit((unsigned char)*text); text++)
-        if (!pleat__mul(value, 10, &value) || !pleat__add(value, (uint64_t)(*text - '0'), &value))
-            return NULL;
-    const char *unit = *text == '\0' ? NULL : strchr(units, tolower((unsigned char)*text));
-    if (unit != NULL) {
-        if (!pleat__mul(value, UINT64_C(1) << 10 * (unit - units + 1), &value))
-            return NULL;
-        text += 1 + (tolower((unsigned char)text[1]) == 'i');
-    }
-    text += tolower((unsigned char)*text) == 'b';
-    *bytes = value;
-    return *text == '\0' || *text == ',' ? text : NULL;
-}
 
 /* Whether an entry's device, `length` letters, is this one. */
 static bool is_device(const char *text, size_t length, int device, const char *identity)
@@ -49,13 +26,13 @@ static bool parse(const char *text, int device, const char *identity, uint64_t *
         size_t entry = strcspn(text, ","), name = strcspn(text, "=,");
         bool of_device = name < entry; /* a size without a device is everyone's */
         uint64_t value;
-        const char *end = parse_size(of_device ? text + name + 1 : text, &value);
-        if (end != text + entry || (of_device && name == 0))
+        size_t size = of_device ? name + 1 : 0;
+        if (!pleat__size_parse(text + size, entry - size, &value) || (of_device && name == 0))
             return false;
         if ((!of_device || is_device(text, name, device, identity)) && value != 0 &&
             (*bytes == 0 || value < *bytes))
             *bytes = value;
-        text = end + (*end == ',');
+        text += entry + (text[entry] == ',');
     }
     return true;
 }

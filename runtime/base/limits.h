@@ -6,8 +6,7 @@
  *   GPU_MEMORY_LIMIT, NVIDIA_GPU_MEMORY_LIMIT                       16Gi, 16384m ...
  *   CUDA_MPS_PINNED_DEVICE_MEM_LIMIT                                0=1G,1=512M (MPS)
  *
- * Each is a size, or a list of DEVICE=SIZE with a device's number or UUID; a size is a number with
- * K, M, G or T (powers of 1024; an i or a B behind it says the same), in letters of either case.
+ * Each is a size (see size.h), or a list of DEVICE=SIZE with a device's number or UUID.
  * They hold for all that the process has on the device, whatever is not Pleat's included.
  */
 #ifndef PLEAT_RUNTIME_BASE_LIMITS_H

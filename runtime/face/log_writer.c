@@ -232,8 +232,6 @@ pleat_result pleat__watch_begin(pleat_runtime *runtime, const pleat__conf *conf,
     *out = NULL;
     if (conf->log[0] == '\0')
         return PLEAT_OK;
-    if (conf->log_ms == 0 || conf->log_ms > 3600000)
-        return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: 'log_ms' is from 1 to 3600000");
     pleat__watch *watch = pleat__arena_calloc(runtime->arena, 1, sizeof *watch);
     if (watch == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a log");

@@ -108,6 +108,7 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     if (!is_followed(&options))
         options.plan = NULL;
     PLEAT_TRY(pleat__conf_read(options.conf, &conf));
+    PLEAT_TRY(pleat__conf_check(&conf));
     PLEAT_TRY(pleat__process_watch());
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat_runtime *runtime = pleat__arena_calloc(arena, 1, sizeof *runtime);

@@ -34,9 +34,6 @@ pleat_result pleat__spill_begin(pleat_runtime *runtime, const pleat__conf *conf)
 {
     if (strcmp(conf->spill, "off") == 0)
         return PLEAT_OK;
-    if (strcmp(conf->spill, "host") != 0)
-        return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: 'spill' is off or host, not '%s'",
-                           conf->spill);
     if (runtime->ops->hold == NULL || runtime->canary.paint != NULL)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "spill: memory of the policy '%s'%s cannot be moved", runtime->ops->name,

@@ -76,19 +76,10 @@ static pleat_result join(pleat__tenancy *tenancy, const pleat__conf *conf)
 pleat_result pleat__tenancy_join(pleat_runtime *runtime, const pleat__conf *conf,
                                  pleat__tenancy **out)
 {
-    bool alone = conf->tenants[0] == '\0' || strcmp(conf->tenants, "off") == 0;
+    bool alone = !pleat__conf_shares(conf);
     *out = NULL;
-    if (alone && (conf->guarantee != 0 || conf->priority != 0 || conf->tenant[0] != '\0'))
-        return pleat__fail(PLEAT_E_INVALID,
-                           "PLEAT_CONF: 'guarantee', 'priority' and 'tenant' are a "
-                           "tenant's: add tenants:user, or a group's name");
     if (alone && conf->watermark == 0)
         return PLEAT_OK;
-    if (conf->priority > UINT32_MAX || conf->grace_ms > 3600000)
-        return pleat__fail(PLEAT_E_INVALID,
-                           "PLEAT_CONF: 'priority' is at most %u and 'grace_ms' at "
-                           "most 3600000",
-                           UINT32_MAX);
     pleat__tenancy *tenancy = pleat__arena_calloc(runtime->arena, 1, sizeof *tenancy);
     if (tenancy == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a tenancy");

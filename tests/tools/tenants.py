@@ -117,6 +117,21 @@ class Tenants(unittest.TestCase):
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("GPU_MEMORY_LIMIT is 'lots'", wrong.stderr)
 
+    def test_conf_refuses_what_a_run_refuses(self):
+        def conf(settings):
+            return subprocess.run([PLEAT, "conf"], capture_output=True, text=True,
+                                  env={**self.environment, "PLEAT_CONF": settings})
+
+        for settings, says in (("spill:on", "takes off or host, not 'on'"), ("log_bytes:1", "takes 128k to 64m"),
+                               ("log_ms:0", "takes 1 to 3600000"), ("collect:101", "takes 0 to 99"),
+                               ("guarantee:9000g", "add tenants:user"), ("tenants:nogroupx", "no group 'nogroupx'")):
+            ran = conf(settings)
+            self.assertEqual(ran.returncode, 2, settings)
+            self.assertIn(says, ran.stderr)
+        ran = conf("tenants:user, guarantee:2GiB, log_ms:5")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("milliseconds between its records (1 to 3600000)", " ".join(ran.stdout.split()))
+
     def test_what_is_not_trusted_is_said_and_left(self):
         self.start("first")
         [name] = os.listdir(self.folder.name)

@@ -83,7 +83,7 @@ static void print_lines(const pleat__conf *conf, const allowed *all)
         pleat__conf_line line = pleat__conf_line_of(conf, i);
         if (line.key == NULL)
             break;
-        printf("%-9s  %-5s  %s\n", line.key, line.value, line.text);
+        printf("%-10s  %-5s  %s (%s)\n", line.key, line.value, line.text, line.takes);
     }
     print_allowed(all);
 }
@@ -98,14 +98,15 @@ int cli_conf(int argc, char **argv)
         .command = "conf",
         .synopsis = "[options]",
         .text = "Prints the settings that PLEAT_CONF=key:value,... changes, as they are now.\n"
-                "Sizes take k, m or g; switches are on or off. Below them stands what the\n"
-                "environment allows of a device (CUDA_DEVICE_MEMORY_LIMIT and the like).\n",
+                "What each takes is in brackets; sizes are written as 64k, 64KiB or 65536. Below\n"
+                "them stands what the environment allows of a device\n"
+                "(CUDA_DEVICE_MEMORY_LIMIT and the like).\n",
         .options = table,
     };
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
-    if (pleat__conf_read(NULL, &conf) != PLEAT_OK) {
+    if (pleat__conf_read(NULL, &conf) != PLEAT_OK || pleat__conf_check(&conf) != PLEAT_OK) {
         cli_failed("conf", PLEAT_E_INVALID);
         return CLI_BAD_USE;
     }

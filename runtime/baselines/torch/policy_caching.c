@@ -82,11 +82,6 @@ static pleat_result create(const pleat__policy_context *context, bool expandable
                                 .unback = unback,
                                 .ask = context->early_callback != NULL ? ask : NULL,
                                 .gate = context->gate};
-    if (context->conf.max_round < PLEAT__LARGE_SEGMENT_BYTES) {
-        pleat__arena_free(context->arena, self);
-        return pleat__fail(PLEAT_E_INVALID, "max_round of %llu bytes is under 20 MiB",
-                           (unsigned long long)context->conf.max_round);
-    }
     pleat__caching_options options = {.expandable = expandable,
                                       .range_bytes = range_of(context),
                                       .max_split_bytes = context->conf.max_split,

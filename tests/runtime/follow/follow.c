@@ -590,12 +590,34 @@ static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
         off -= strcmp(pleat__conf_line_of(&defaults, i).value, "off") == 0;
     assert_int_equal(off, 1);
     assert_null(pleat__conf_line_of(&conf, 99).key);
+    assert_string_equal(pleat__conf_line_of(&conf, 0).takes, "a size");
+    assert_string_equal(pleat__conf_line_of(&conf, 2).takes, "on or off");
+    assert_ok(pleat__conf_read("small:512KiB, views:2K, max_split:1Gb,log_bytes:128kb", &conf));
+    assert_true(conf.small == 512 << 10 && conf.views == 2048 && conf.max_split == 1 << 30);
+    assert_int_equal(conf.log_bytes, 128 << 10);
     static const char *const wrong[][2] = {
-        {"smal:1", "'smal'"},          {"small", "key:value"},
-        {"small:1q", "'1q'"},          {"small:", "''"},
-        {"learn:yes", "'yes'"},        {"small:1,small:2", "twice"},
-        {"small:99999999999g", "99g"}, {"small:1,,views:1", "key:"},
-        {"small:x", "takes a size"},   {"views:x", "takes a number"},
+        {"smal:1", "'smal'"},
+        {"small", "key:value"},
+        {"small:1q", "'1q'"},
+        {"small:", "''"},
+        {"learn:yes", "'learn' takes on or off, not 'yes'"},
+        {"small:1,small:2", "twice"},
+        {"small:99999999999g", "99g"},
+        {"small:1,,views:1", "key:"},
+        {"small:x", "takes a size such as 64k, 4m or 2g, not 'x'"},
+        {"small:64kk", "'64kk'"},
+        {"views:x", "takes a number such as 1000 or 16k, not 'x'"},
+        {"views:16kb", "takes a number"},
+        {"divisions:3", "a list of them such as [256:1,512:2,>:4], not '3'"},
+        {"spill:on", "'spill' takes off or host, not 'on'"},
+        {"spill:of", "'of'"},
+        {"log_ms:0", "takes 1 to 3600000, not '0'"},
+        {"log_ms:3600001", "takes 1 to 3600000"},
+        {"log_bytes:1", "takes 128k to 64m, not '1'"},
+        {"collect:101", "takes 0 to 99, not '101'"},
+        {"max_split:1m", "takes 0 or 20m or more, not '1m'"},
+        {"max_round:0", "takes 20m or more"},
+        {"priority:5g", "takes 0 to 4294967295"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_result(pleat__conf_read(wrong[i][0], &conf), PLEAT_E_INVALID);
