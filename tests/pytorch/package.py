@@ -65,7 +65,7 @@ class Package(unittest.TestCase):
         old, new = "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
         enabling = ("import os, sys, types\n"
                     "sys.modules['torch'] = torch = types.ModuleType('torch')\n"
-                    "torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)\n"
+                    "torch.cuda = types.SimpleNamespace(is_initialized=lambda: False, device_count=lambda: 1)\n"
                     "class torch_storage: _share_cuda_ = None\n"
                     "torch.UntypedStorage = torch_storage\n"
                     "import pleat; from pleat import _shim\n"

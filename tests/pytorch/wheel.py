@@ -35,6 +35,7 @@ READS = re.compile(r"""(?:getenv\(|environ(?:ment)?(?:\[|\.(?:get|pop|setdefault
                    r"""|["'](PLEAT_\w+)["'] (?:not )?in (?:os\.)?environ|ENV\{(PLEAT_\w+)\}""")
 SHELL_READS = re.compile(r"\$\{?(PLEAT_\w+)")
 SOURCES = ("", ".c", ".cmake", ".cpp", ".h", ".pth", ".py", ".txt")
+COMMAND = _job.command()
 WITHOUT_CUDA = "pleat: torch 9.9+cpu is built without CUDA: the program runs as without Pleat\n"
 
 
@@ -85,7 +86,10 @@ class Environment(Folder):
         for name, value, text in (("BUDGET", "much", "PLEAT_BUDGET: 'much' is no size; write 20GiB, 512MiB or bytes"),
                                   ("PLAN", "/no/such", "PLEAT_PLAN: there is no file '/no/such'"),
                                   ("SAVE_PLAN", "/no/such/x", "PLEAT_SAVE_PLAN: there is no folder '/no/such'"),
-                                  ("POLICY", "none", "PLEAT_POLICY: invalid choice: 'none'")):
+                                  ("POLICY", "none", "PLEAT_POLICY: invalid choice: 'none'"),
+                                  ("RECOMPUTE", "auto", "PLEAT_RECOMPUTE: it needs a budget: PLEAT_BUDGET=40GiB"),
+                                  ("CANARY", "yes", "PLEAT_CANARY: it is 1 or 0, not 'yes'"),
+                                  *([("CONF", "foo", "PLEAT_CONF: 'foo' is not key:value")] if COMMAND else [])):
             out, said = self.python("import torch; print('goes on')", PLEAT="1", **{"PLEAT_" + name: value})
             self.assertEqual(out, "torch imported\n")
             self.assertTrue(said.startswith("pleat: " + text), said)

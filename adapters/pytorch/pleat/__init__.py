@@ -114,7 +114,7 @@ def enable(
     of this job left in the user's cache, else to learn, and to leave one (setting keep:off: only to learn);
     `budget` the most
     bytes of each device that Pleat may take, as a number or as "20GiB", 0 for all; `conf` Pleat's
-    settings ("key:value,...", else the environment's PLEAT_CONF). `marks`: the first optimizer that
+    settings ("key:value,...", or a dict {"small": "64k", "learn": False}, else the environment's PLEAT_CONF). `marks`: the first optimizer that
     steps on a device says where an iteration ends there, until another one goes on without it. `save_plan`: a file for
     the plan of what this run does, with which the next run's `plan` starts planned; it is written when
     some iterations were recorded, or at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
@@ -128,14 +128,14 @@ def enable(
     does not hold yet, and needs optimizers' steps, or mark_step(). "offload" may copy what blocks save to the
     host as well.
 
-    ValueError or FileNotFoundError: an argument, or the plan, is wrong. UnavailableError: this torch cannot be
-    served. RuntimeError: torch has an allocator already, or Pleat is enabled with other arguments; with
+    TypeError, ValueError or FileNotFoundError: an argument, or the plan, is wrong. UnavailableError: there is no
+    GPU, or this torch cannot be served. RuntimeError: torch has an allocator already, or Pleat is enabled with other arguments; with
     these, or by a call without any (a notebook's cell that is run again, a script under `pleat run`),
     nothing is done.
     """
     global _asked, _canary, _library, _recomputing, _saver, _steps, _windows
     asked = tuple(locals().values())
-    from . import _ends, _hooks, _job, _nccl, _plans, _shim
+    from . import _ends, _given, _hooks, _job, _nccl, _plans, _shim
 
     _nccl.stand()
     import torch
@@ -150,6 +150,9 @@ def enable(
     if policy not in POLICIES:
         raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(POLICIES)))
     budget = parse_budget(budget)
+    record = _given.count("record", record)
+    for name, value in (("marks", marks), ("canary", canary), ("windows", windows)):
+        _given.check_switch(name, value)
     if recompute not in (None, "auto", "offload"):
         raise ValueError("pleat: recompute is None, 'auto' or 'offload', not %r" % (recompute,))
     if recompute and not budget:
@@ -164,19 +167,20 @@ def enable(
     wrong = _plans.cannot_write(save_plan) if save_plan else None
     if wrong:
         raise ValueError("pleat: the plan cannot be saved: " + wrong)
-    conf = _plans.settings(conf or os.environ.get("PLEAT_CONF") or "")
+    conf = _plans.settings(_given.settings(conf) or os.environ.get("PLEAT_CONF") or "")
     wrong = _job.check(dict(os.environ, PLEAT_CONF=conf), "conf") if conf else None
     wrong = wrong or _job.wrong_plan(_plans.of_devices(plan) if plan else [], budget, os.environ)
     if wrong:
         raise ValueError("pleat: " + wrong)
     conf = _plans.completed(conf, canary, plan_is_auto and policy == "pleat" and not recompute)
-    _canary = "canary:on" in conf.split(",")
+    _canary = "canary:on" in _plans.split(conf)
     _shim.check(torch)
     if torch.cuda.is_initialized():
         raise RuntimeError(
             "pleat.enable() comes too late: torch uses CUDA already, and keeps its allocator; call it before "
             "the first CUDA tensor (in a notebook: restart the kernel)"
         )
+    _shim.check_driver(torch)
     reason = None  # why there is no shim
     try:
         library = _shim.load(torch)
@@ -255,7 +259,7 @@ def enabled():
 
 
 def mark_step(device=ALL):
-    """An iteration begins here, on all devices or on one. Optional: Pleat finds iterations by itself.
+    """An iteration ends here, on all devices or on one. Optional: Pleat finds iterations by itself.
     Where a program says so in each, its optimizers' steps say nothing."""
     if _library is None:
         return
@@ -340,6 +344,9 @@ def max_microbatch(running, device=None):
     file made of several microbatches, or while a job is recorded that has run at two. Ask between
     iterations.
     """
+    from . import _given
+
+    running = _given.count("running", running, 1, (1 << 64) - 1)
     if _library is None:
         return None
     most = ctypes.c_uint64()

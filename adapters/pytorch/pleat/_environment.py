@@ -33,7 +33,7 @@ def variable(option):
 
 
 def arguments(parser, environment):
-    """What the variables would be on the command line of `pleat run`."""
+    """What the variables would be on the command line of `pleat run`; Wrong."""
     made = []
     for action in parser._actions:
         option = (action.option_strings or [""])[-1]
@@ -41,7 +41,9 @@ def arguments(parser, environment):
         if not option.startswith("--") or option == "--help" or not value:
             continue
         if action.nargs == 0:  # a flag
-            made += [option] if value != "0" else []
+            if value not in ("0", "1"):
+                raise Wrong("%s: it is 1 or 0, not %r" % (variable(option), value))
+            made += [option] if value == "1" else []
         else:
             made.append("%s=%s" % (option, value))
     return made

@@ -1,7 +1,6 @@
 """A process under `pleat run`: enables Pleat as the environment says, and reports at the end."""
 
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -12,7 +11,7 @@ import tempfile
 
 import pleat
 
-from . import _ends, _files, _first, _plans, _ranks
+from . import _ends, _files, _first, _plans, _ranks, _shim
 
 MOST_NAMED = 16  # ranks of a job in which each says what it took
 PROGRAMS_OWN = ("log", "log_bytes", "log_ms", "canary")
@@ -55,7 +54,7 @@ def run(*arguments, answers=(0,)):
     if program is None:
         raise RuntimeError("the command pleat is not there; $PLEAT_COMMAND may name it")
     # What asks for a log or a canary asks for the program's: its log would be lost to this one's.
-    settings = [setting for setting in os.environ.get("PLEAT_CONF", "").split(",")
+    settings = [setting for setting in _plans.split(os.environ.get("PLEAT_CONF", ""))
                 if setting.split(":")[0] not in PROGRAMS_OWN]
     done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, env=dict(os.environ, PLEAT_CONF=",".join(settings)))
@@ -198,16 +197,16 @@ def tell_unplanned(environment):
 
 
 def why_not(torch):
-    """Why this process cannot use a GPU; None: it may. torch itself, which may find a driver elsewhere, is asked only
-    where none is found: it may initialize the driver, and no child that is forked after that could use a GPU."""
+    """Why this process cannot use a GPU; None: it may."""
     if torch.version.cuda is None:
         return "torch %s is built without CUDA" % torch.__version__
-    driver = os.environ.get("PLEAT_CUDA_LIBRARY") or "libcuda.so.1"
-    try:
-        ctypes.CDLL(driver)
-    except OSError:
-        return None if torch.cuda.device_count() else "there is no GPU (its driver, %s, is not here)" % driver
-    return None
+    return _shim.no_driver(torch)
+
+
+def wrong_settings(environment):
+    """What is wrong with PLEAT_CONF, the log of `pleat run` in it; None: nothing, or there is no command."""
+    conf = settings(environment)
+    return check(dict(environment, PLEAT_CONF=conf), "conf") if conf else None
 
 
 def begin(environment, name="pleat run"):
@@ -218,6 +217,10 @@ def begin(environment, name="pleat run"):
         return
     reason = why_not(torch)
     if reason:
+        # enable() would have said it; `pleat run` has.
+        wrong = wrong_settings(environment) if "PLEAT_RUN_PID" not in environment else None
+        if wrong:
+            sys.exit("%s: %s" % (name, wrong))
         # Once a job: what it starts is told so.
         if not environment.get("PLEAT_RUN_SAID"):
             environment["PLEAT_RUN_SAID"] = "on"

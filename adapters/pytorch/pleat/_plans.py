@@ -85,10 +85,15 @@ def log(name, environment=os.environ):
     return written(name, environment)
 
 
+def split(conf):
+    """The settings of a list; spaces may stand behind its commas."""
+    return [setting.lstrip(" ") for setting in conf.split(",")] if conf else []
+
+
 def settings(conf, environment=os.environ):
     """Pleat's settings as this process has them: with a log of its own."""
     made = []
-    for key, *rest in (setting.split(":", 1) for setting in conf.split(",")):
+    for key, *rest in (setting.split(":", 1) for setting in split(conf)):
         if key == "log" and rest:
             own = log(rest[0], environment)
             make_folder(rest[0], own)
@@ -99,7 +104,7 @@ def settings(conf, environment=os.environ):
 
 def completed(conf, canary, keeps):
     """The settings with those that PyTorch's programs have where nothing else is said."""
-    made = conf.split(",") if conf else []
+    made = split(conf)
     said = [setting.split(":")[0] for setting in made]
     made += ["canary:on"] if canary else []
     made += [key + ":on" for key, wanted in (("share", True), ("keep", keeps)) if wanted and key not in said]

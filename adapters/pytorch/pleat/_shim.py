@@ -290,6 +290,25 @@ def check(torch):
         raise UnavailableError("pleat: torch %s is too old: 2.4 or later is needed" % torch.__version__)
 
 
+def no_driver(torch):
+    """Why this process has no GPU; None: it may have one. torch itself, which may find a driver elsewhere, is asked
+    only where none is found: it may initialize the driver, and no child that is forked after that could use a GPU."""
+    driver = os.environ.get("PLEAT_CUDA_LIBRARY") or "libcuda.so.1"
+    try:
+        ctypes.CDLL(driver)
+    except OSError:
+        return None if torch.cuda.device_count() else "there is no GPU (its driver, %s, is not here)" % driver
+    return None
+
+
+def check_driver(torch):
+    """UnavailableError where there is no GPU to serve."""
+    reason = no_driver(torch)
+    if reason:
+        raise UnavailableError("pleat: %s: run without pleat.enable(), or by `pleat run`, which says so and goes on"
+                               % reason)
+
+
 def build(torch):
     """The shared object's path, built where it is not in the cache yet. pre: check() has passed."""
     folder = cache_folder()

@@ -106,7 +106,7 @@ def check(options, error):
     except ValueError as problem:
         error("--budget: " + str(problem).replace("pleat: ", "", 1))
     if options.recompute and not parse_budget(options.budget):
-        error("--recompute: it needs a budget: --budget 40GiB")
+        error("--recompute: it needs a budget: --budget=40GiB")
     log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
     if "," in log:
         error("--log: settings are separated by commas, so its path has none: %r" % log)
@@ -217,8 +217,7 @@ def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
     made = environment(options, os.environ)
     program = program_of(options.program[0])
-    conf = _job.settings(made)
-    wrong = _job.check(dict(made, PLEAT_CONF=conf), "conf") if conf else None
+    wrong = _job.wrong_settings(made)
     if wrong:
         fail(BAD_USE, "--conf: " + wrong)
     plans = _plans.of_ranks(options.plan) if options.plan != "auto" else []

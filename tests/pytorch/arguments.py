@@ -1,0 +1,63 @@
+"""What pleat.enable() and its neighbours are given, without a GPU and without torch: arguments.py."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ADAPTER = ROOT / "adapters" / "pytorch"
+sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
+sys.dont_write_bytecode = True
+import suite  # noqa: E402
+from pleat import _given, _plans  # noqa: E402
+
+
+def python(code, **environment):
+    made = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=str(ADAPTER), **environment)
+    return subprocess.run([sys.executable, "-c", code], env=made, text=True, capture_output=True)
+
+
+class Arguments(unittest.TestCase):
+    def test_arguments_of_another_type_are_said(self):
+        code = ("import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import pleat\n"
+                "for wrong in ({'conf': 5}, {'record': 'x'}, {'canary': 'x'}, {'marks': None}, {'windows': 0}, {'record': -1}):\n"
+                "    try: pleat.enable(**wrong)\n"
+                "    except (TypeError, ValueError) as problem: print(type(problem).__name__, problem)\n"
+                "for running in ('x', 1.5, 0):\n"
+                "    try: pleat.max_microbatch(running)\n"
+                "    except (TypeError, ValueError) as problem: print(type(problem).__name__, problem)")
+        self.assertEqual(python(code).stdout.splitlines(), [
+            "TypeError pleat: conf is a text such as 'small:64k,learn:off' or a dict such as {'small': '64k'}, not 5",
+            "TypeError pleat: record is a whole number, not 'x'",
+            "TypeError pleat: canary is True or False, not 'x'",
+            "TypeError pleat: marks is True or False, not None",
+            "TypeError pleat: windows is True or False, not 0",
+            "ValueError pleat: record is a whole number from 0 to 4294967295, not -1",
+            "TypeError pleat: running is a whole number, not 'x'",
+            "TypeError pleat: running is a whole number, not 1.5",
+            "ValueError pleat: running is a whole number from 1 to %d, not 0" % ((1 << 64) - 1)])
+        self.assertEqual(_given.settings({"small": "64k", "learn": False, "log_ms": 5}), "small:64k,learn:off,log_ms:5")
+        self.assertEqual(_given.settings(None), "")
+
+    def test_spaces_behind_commas_of_settings_are_none_of_the_names(self):
+        self.assertEqual(_plans.settings("small:64k, log:/a/%p"), "small:64k,log:/a/%p")
+        self.assertEqual(_plans.completed("small:1, keep:off", False, True), "small:1,keep:off,share:on")
+
+    def test_enable_without_a_driver_compiles_nothing(self):
+        code = ("import sys, types; sys.modules['torch'] = torch = types.ModuleType('torch')\n"
+                "torch.__version__, torch.version = '2.11.0', types.SimpleNamespace(cuda='13.0')\n"
+                "torch.cuda = types.SimpleNamespace(is_initialized=lambda: False, device_count=lambda: 0)\n"
+                "import pleat; from pleat import _shim\n"
+                "def load(torch): raise AssertionError('a shim is looked for')\n"
+                "_shim.load = load\n"
+                "try: pleat.enable()\n"
+                "except pleat.UnavailableError as problem: print(problem, pleat.enabled())")
+        self.assertEqual(python(code, PLEAT_CUDA_LIBRARY="libnone.so").stdout,
+                         "pleat: there is no GPU (its driver, libnone.so, is not here): run without pleat.enable(), or "
+                         "by `pleat run`, which says so and goes on False\n")
+
+
+if __name__ == "__main__":
+    suite.main()
