@@ -12,14 +12,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Commands that are programs of their own beside this one: X(name, help). */
+#define BESIDE(X)                                                                                  \
+    X(estimate, "run a program without a GPU, and say what it would take")                         \
+    X(libtorch, "build Pleat's allocator for C++ programs with libtorch")                          \
+    X(run, "run a program with Pleat as PyTorch's allocator")
+
 static void print_help(FILE *out)
 {
     fputs("usage: pleat COMMAND [ARGUMENT ...]\n\nFolds a training job's memory.\n\n", out);
 #define HELP_LINE(name, help) fprintf(out, "  %-10s %s\n", #name, help);
     CLI_COMMANDS(HELP_LINE)
-    HELP_LINE(estimate, "run a program without a GPU, and say what it would take")
-    HELP_LINE(libtorch, "build Pleat's allocator for C++ programs with libtorch")
-    HELP_LINE(run, "run a program with Pleat as PyTorch's allocator")
+    BESIDE(HELP_LINE)
 #undef HELP_LINE
     fputs("\n'pleat COMMAND --help' says more; 'pleat help words' explains the words used.\n", out);
 }
@@ -40,25 +44,33 @@ static void exec_beside(const char *name, char **argv)
     execv(path, argv);
 }
 
+static bool is_beside(const char *name)
+{
+    bool found = false;
+#define SAME_NAME(command, help) found |= strcmp(name, #command) == 0;
+    BESIDE(SAME_NAME)
+#undef SAME_NAME
+    return found;
+}
+
 /* What is missing where a command is a program of its own. */
 static int no_program(const char *name)
 {
     char path[4096] = "pleat", near[NEAREST_TEXT];
-    if (strcmp(name, "run") == 0) {
+    if (is_beside(name)) {
         ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
         path[length > 0 ? length : 0] = '\0';
-        fprintf(
-            stderr,
-            "pleat run: 'pleat-run' is not beside %s, nor can it be started: was pleat moved or "
-            "copied by itself? Use it where it was built or installed, or install it (cmake "
-            "--install, or pip install ./adapters/pytorch)\n",
-            path);
+        fprintf(stderr,
+                "pleat %s: 'pleat-%s' is not beside %s, nor can it be started: was pleat moved or "
+                "copied by itself? Use it where it was built or installed, or install it (cmake "
+                "--install, or pip install ./adapters/pytorch)\n",
+                name, name, path);
         return CLI_FAILED;
     }
     nearest found = nearest_to(name);
 #define TRY_NAME(command, help) nearest_try(&found, #command);
     CLI_COMMANDS(TRY_NAME)
-    TRY_NAME(run, "")
+    BESIDE(TRY_NAME)
 #undef TRY_NAME
     fprintf(stderr, "pleat: '%s' is not a command%s See 'pleat --help'.\n", name,
             found.best != NULL ? nearest_text(&found, near) : ".");

@@ -202,10 +202,11 @@ class Options(unittest.TestCase):
     def test_a_command_that_was_copied_says_what_it_lacks(self):
         with tempfile.TemporaryDirectory() as folder:
             copy = shutil.copy(PLEAT, folder)
-            done = subprocess.run([copy, "run", "--", "true"], capture_output=True, text=True)
-            self.assertEqual(done.returncode, 5)
-            self.assertIn("'pleat-run' is not beside", done.stderr)
-            self.assertIn("moved or copied", done.stderr)
+            for name in ("run", "estimate", "libtorch"):
+                done = subprocess.run([copy, name, "--", "true"], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 5)
+                self.assertIn(f"pleat {name}: 'pleat-{name}' is not beside", done.stderr)
+                self.assertIn("moved or copied", done.stderr)
 
     def test_words_and_widths(self):
         words = run("help words").stdout
