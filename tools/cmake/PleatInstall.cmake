@@ -6,6 +6,10 @@ set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/pleat)
 # Components: library, development (what programs are built with), command (all that people run).
 install(TARGETS pleat EXPORT pleatTargets LIBRARY COMPONENT library NAMELINK_COMPONENT development)
 install(TARGETS pleat_command RUNTIME COMPONENT command)
+# Whatever is given to others has the license with it.
+foreach(_component library development command)
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/pleat RENAME copyright COMPONENT ${_component})
+endforeach()
 install(DIRECTORY include/pleat DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 # Subcommands that are Python: a program each beside the command, and the Python package that they need.
 # The build tree has the same layout.

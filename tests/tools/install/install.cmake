@@ -29,6 +29,10 @@ expect("libraries" "${libraries}" "libpleat.so;libpleat.so.0;libpleat.so.${VERSI
 file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/*/*)
 expect("headers" "${headers}"
        "pleat/base.h;pleat/plan.h;pleat/ranges.h;pleat/runtime.h;pleat/torch.h;pleat/trace.h;pleat/vmm.h")
+file(READ ${prefix}/share/doc/pleat/copyright license)
+if(NOT license MATCHES "Apache License")
+  message(FATAL_ERROR "the license is not installed")
+endif()
 run(${prefix}/bin/pleat version)
 expect("the command's version" "${output}" "pleat ${VERSION}\n")
 
@@ -97,4 +101,5 @@ expect("where packages go" "${packages}" "set(CPACK_PACKAGE_DIRECTORY \"${BUILD}
 # A component alone has what its name says.
 run(${CMAKE_COMMAND} --install ${BUILD} --component library --prefix ${work}/library)
 file(GLOB_RECURSE libraries RELATIVE ${work}/library ${work}/library/*)
-expect("the component library" "${libraries}" "${LIBDIR}/libpleat.so.0;${LIBDIR}/libpleat.so.${VERSION}")
+expect("the component library" "${libraries}"
+       "${LIBDIR}/libpleat.so.0;${LIBDIR}/libpleat.so.${VERSION};share/doc/pleat/copyright")
