@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import types
 import unittest
 from unittest import mock
@@ -154,6 +155,10 @@ class Cache(unittest.TestCase):
         made.unlink()
         _shim.build(self.torch)  # it may be another host's that is at work
         self.assertTrue(left.exists())
+        ours = pathlib.Path(self.file(str(made.parent / (_shim.making_here() + "x") / "shim.so"))).parent
+        made.unlink()
+        _shim.build(self.torch)
+        self.assertEqual((left.exists(), ours.exists()), (True, False))
         os.utime(left, (0, 0))
         made.unlink()
         with mock.patch("fcntl.flock", side_effect=OSError(38, "no locks here")):
@@ -162,6 +167,19 @@ class Cache(unittest.TestCase):
         made.unlink()
         _shim.build(self.torch)
         self.assertEqual(sorted(os.listdir(made.parent)), ["lock", made.name])
+
+    def test_what_was_not_loaded_for_long_is_removed(self):
+        now = time.time()
+        old, other, made = [self.build_of(version) for version in ("2.9.0", "2.10.0", "2.11.0")]
+        for shim in (old, other):
+            os.utime(shim, (now, now - _shim.UNUSED_SECONDS - 9))
+        self.assertEqual(self.build_of("2.10.0"), other)  # which is used again
+        self.build_of("2.12.0")
+        self.assertEqual([shim.exists() for shim in (old, other, made)], [False, True, True])
+
+    def build_of(self, version):
+        self.torch.__version__ = version
+        return _shim.build(self.torch)
 
     def test_where_groups_share_what_they_make_the_shim_is_kept_all_the_same(self):
         before = os.umask(0o002)

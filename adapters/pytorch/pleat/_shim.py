@@ -66,6 +66,8 @@ FEATURES = {
 
 SHIMS = PACKAGE / "shims"  # a wheel's, for each release of torch
 UNFINISHED_SECONDS = 3600  # no compiler takes that long
+UNUSED_SECONDS = 90 * 86400  # a shim that nobody loaded for so long is another torch's or another Pleat's
+MAKING = "making-"  # begins the name of a folder in which one is compiled; its host's name follows
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -316,16 +318,18 @@ def build(torch):
     made = fingerprint(torch, options(*made_of) + libraries(made_of[0]))
     target = folder / ("shim-%s-%s-%s.so" % (torch.__version__, platform.machine(), made))
     if kept(target):
+        note_use(target)
         return target
     # One process builds, the others of a job wait for it.
     with locked(folder) as alone:
         if alone:
             remove_unfinished(folder)
+            remove_unused(folder)
         if not kept(target):
             if os.environ.get("PLEAT_RUN") != "quiet":
                 print("pleat: compiling the shim for torch %s, which takes some twenty seconds, once: it is kept in %s"
                       % (torch.__version__, folder), file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(prefix="making-", dir=folder) as making:
+            with tempfile.TemporaryDirectory(prefix=making_here(), dir=folder) as making:
                 partial = os.path.join(making, target.name)
                 compile_with(command(*made_of, partial))
                 os.chmod(partial, os.stat(partial).st_mode & ~OTHERS_WRITE)
@@ -333,13 +337,31 @@ def build(torch):
     return target
 
 
+def making_here():
+    return "%s%s-" % (MAKING, platform.node())
+
+
 def remove_unfinished(folder):
-    """What processes left that were killed while they compiled. Not what is new: where a lock holds on one host
-    alone, another one may be at work."""
-    for left in folder.glob("making-*"):
+    """What processes left that were killed while they compiled. Of this host's all, since the lock is held; of
+    others' not what is new: where a lock holds on one host alone, another one may be at work."""
+    for left in folder.glob(MAKING + "*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > UNFINISHED_SECONDS:
+            if left.name.startswith(making_here()) or time.time() - left.stat().st_mtime > UNFINISHED_SECONDS:
                 shutil.rmtree(left)
+
+
+def note_use(target):
+    """A shim's time is when it was loaded last, to the day: of many processes only one writes it."""
+    with contextlib.suppress(OSError):
+        if time.time() - target.stat().st_mtime > 86400:
+            os.utime(target)
+
+
+def remove_unused(folder):
+    for shim in folder.glob("shim-*.so"):
+        with contextlib.suppress(OSError):
+            if time.time() - shim.stat().st_mtime > UNUSED_SECONDS:
+                shim.unlink()
 
 
 def ours_alone(status):
