@@ -167,6 +167,18 @@ class Command(unittest.TestCase):
             self.assertEqual(ended.exception.code, code, arguments)
             self.assertIn(text, "".join(call.args[0] for call in said.write.call_args_list))
 
+    def test_a_named_gpu_has_its_capability(self):
+        for arguments, capability in ((["-d", "RTX4090"], "8.9"), (["-d", "80GiB"], "9.0"), ([], "9.0"),
+                                      (["-d", "a10", "--capability", "9.0"], "9.0")):
+            self.assertEqual(estimate.parse([*arguments, "--", "true"]).capability, capability)
+        with self.assertRaises(ZeroDivisionError):
+            estimate.device_bytes("none", lambda wrong: self.names(wrong) and 1 / 0)
+
+    def names(self, wrong):
+        """Those that the command knows are those that have a capability."""
+        self.assertEqual(wrong.partition("one of ")[2].partition(",")[0].split(), list(estimate.CAPABILITIES))
+        return True
+
     def test_the_program_is_not_overwritten(self):
         with tempfile.TemporaryDirectory() as folder:
             program, other = pathlib.Path(folder, "train.py"), pathlib.Path(folder, "old.trace")

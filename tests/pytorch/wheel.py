@@ -21,7 +21,7 @@ sys.path[:0] = [str(ADAPTER), str(ROOT / "tests"), str(ROOT / "tools")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
-from pleat import _environment, _first, _hooks, _job, _shim, run  # noqa: E402
+from pleat import _environment, _first, _hooks, _job, _shim, _variables, run  # noqa: E402
 from wheels import torches  # noqa: E402
 
 TORCH = """
@@ -105,6 +105,15 @@ class Environment(Folder):
         self.assertEqual(said, "pleat: warning: nothing reads the variable PLEAT_SOMETHING\n" + WITHOUT_CUDA)
         self.assertEqual(self.python("import torch", PLEAT_BUDGIT="3")[1], "")
 
+    def test_pleat_run_says_which_variables_it_does_not_read(self):
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ADAPTER), "PLEAT_BUDGET": "2GiB", "PLEAT_BUGDET": "2GiB",
+                       "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run([sys.executable, "-m", "pleat.run", "--", "true"], env=environment, text=True,
+                              capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (
+            0, "pleat: warning: nothing reads the variable PLEAT_BUGDET; did you mean PLEAT_BUDGET?\n"
+               "pleat run: warning: it does not read the variable PLEAT_BUDGET: give it --budget\n"))
+
     def test_every_variable_that_is_read_is_known(self):
         files = [ROOT / "CMakeLists.txt"]
         for folder in (".ci", "adapters", "examples", "include", "plan", "runtime", "tests", "tools", "vmm"):
@@ -118,9 +127,9 @@ class Environment(Folder):
         # Those of each way are found.
         self.assertLessEqual({"PLEAT_TENANTS_DIR", "PLEAT_LIBRARY", "PLEAT_CONTENTS", "PLEAT_TORCH_PYTHON",
                               "PLEAT_JEMALLOC", "PLEAT_BROWSER"}, set(read))
-        known = _environment.known(run.parser())
+        known = _variables.known(run.parser())
         self.assertEqual({name: place for name, place in read.items()
-                          if name not in known and not name.startswith(_environment.OWN)}, {})
+                          if name not in known and not name.startswith(_variables.OWN)}, {})
 
     def test_what_is_refused_is_said_in_the_name_of_what_asked(self):
         """PLEAT=1 is not `pleat run`."""
@@ -159,7 +168,7 @@ class Environment(Folder):
                  "PLEAT_COUNTERS": "c", "PLEAT_NO_WINDOWS": "1", "PLEAT_CANARY": "1", "PLEAT_QUIET": "1",
                  "PLEAT_RECOMPUTE": "auto"}
         options = [action.option_strings[-1] for action in run.parser()._actions if action.option_strings]
-        self.assertLessEqual({_environment.variable(option) for option in options if option != "--help"}, set(given))
+        self.assertLessEqual({_variables.variable(option) for option in options if option != "--help"}, set(given))
         made = run.parser().parse_args(_environment.arguments(run.parser(), given))
         self.assertEqual((made.plan, made.save_plan, made.budget, made.policy, made.conf, made.report, made.log),
                          ("x y", "-s", "1g", "native", "a:b", "r", "auto"))

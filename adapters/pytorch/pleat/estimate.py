@@ -19,6 +19,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 GIB, TIB = 1 << 30, 1 << 40
 # A policy of `pleat replay`, and what it is called.
 ALLOCATORS = {"pleat": "Pleat", "native": "PyTorch's native allocator", "expandable": "expandable segments"}
+# Compute capabilities of the GPUs that the command has names for.
+CAPABILITIES = {"b200": "10.0", "h200": "9.0", "h100": "9.0", "a100-80": "8.0", "a100-40": "8.0", "l40s": "8.9",
+                "v100-32": "7.0", "rtx4090": "8.9", "a10": "8.6"}
 UNLIMITED = TIB  # bytes: of a device that refuses no more than any that is asked about
 # A recording of one tensor, by which `pleat import` is asked for what a device has.
 TABLE = "id,lower,upper,size\n0,0,1,512\n"
@@ -39,8 +42,8 @@ def parser():
                       help="write the trace there, for `pleat plan`, `compare`, `report` and the others")
     made.add_argument("-d", "--device-memory", default="80GiB", metavar="SIZE|GPU",
                       help="what the GPU has, by its size or its name: h200, a100-80, ... [80GiB]")
-    made.add_argument("--capability", default="9.0", metavar="MAJOR.MINOR",
-                      help="its compute capability, by which torch chooses kernels [9.0]")
+    made.add_argument("--capability", default="", metavar="MAJOR.MINOR",
+                      help="its compute capability, by which torch chooses kernels [the named GPU's, else 9.0]")
     made.add_argument("-j", "--json", action="store_true", help="one JSON object on standard output, after what the "
                       "program says")
     made.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -68,6 +71,7 @@ def device_bytes(text, error):
 def parse(arguments):
     made = parser()
     options = run.parsed(made, arguments)
+    options.capability = options.capability or CAPABILITIES.get(options.device_memory.lower(), "9.0")
     parts = options.capability.split(".")
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         made.error("--capability: %r is none: write 9.0" % options.capability)

@@ -11,7 +11,7 @@ import pathlib
 import shutil
 import sys
 
-from . import POLICIES, _job, _plans, parse_budget
+from . import POLICIES, _job, _plans, _variables, parse_budget
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 126, 127
@@ -231,6 +231,8 @@ def main(arguments=None):
     if flag:
         print("pleat run: Pleat does not serve this program: under %s its Python does not load it; leave "
               "%s out, or call pleat.enable() in the program" % (flag, flag), file=sys.stderr)
+    _variables.warn_of_unknown(parser(), made)
+    _variables.warn_of_unread(parser(), made)
     made["PLEAT_RUN_PID"] = str(os.getpid())
     sys.stdout.flush()
     sys.stderr.flush()
