@@ -37,7 +37,6 @@ typedef struct pleat__conf_bounds {
 #define PLEAT__CONF_FROM(least, most)   ((pleat__conf_bounds){least, most, false, NULL})
 #define PLEAT__CONF_ZERO_OR_FROM(least) ((pleat__conf_bounds){least, UINT64_MAX, true, NULL})
 #define PLEAT__CONF_WORDS(words)        ((pleat__conf_bounds){0, UINT64_MAX, false, words})
-#define PLEAT__CONF_MS_MOST             3600000u
 
 /* X(key, type, field type, default, bounds, text) */
 #define PLEAT__CONF(X)                                                                             \
@@ -74,7 +73,7 @@ typedef struct pleat__conf_bounds {
       "top looks for it")                                                                          \
     X(log_bytes, size, uint64_t, 4u << 20, PLEAT__CONF_FROM(128u << 10, 64u << 20),                \
       "size of that file, which never grows")                                                      \
-    X(log_ms, number, uint64_t, 20, PLEAT__CONF_FROM(1, PLEAT__CONF_MS_MOST),                      \
+    X(log_ms, number, uint64_t, 20, PLEAT__CONF_FROM(1, 3600000u),                                 \
       "milliseconds between its records")                                                          \
     X(keep, switch, bool, false, PLEAT__CONF_ANY,                                                  \
       "leave a plan for the next run of the same job, and follow the one that was left; the "      \
@@ -93,7 +92,7 @@ typedef struct pleat__conf_bounds {
       "tenants: what is borrowed goes to the higher number")                                       \
     X(watermark, size, uint64_t, 0, PLEAT__CONF_ANY,                                               \
       "give idle memory back, while the process rests, when the device has less than this free")   \
-    X(grace_ms, number, uint64_t, 2000, PLEAT__CONF_FROM(0, PLEAT__CONF_MS_MOST),                  \
+    X(grace_ms, number, uint64_t, 2000, PLEAT__CONF_FROM(0, 3600000u),                             \
       "tenants: milliseconds that a request waits for what is guaranteed to come back")
 
 typedef struct pleat__conf {
