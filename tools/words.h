@@ -25,6 +25,7 @@
     X("steady", "from the third whole iteration on, when everything has been seen")                \
     X("transient", "allocated and freed within one phase")                                         \
     X("scoped", "freed in a later phase of the same iteration: what forward keeps for backward")   \
+    X("within", "of one iteration, as far as a recording tells that names no phases")         \
     X("crossing", "freed in the next iteration")                                                   \
     X("persistent", "there across iterations: weights, optimizer states")                          \
     X("dynamic", "of another size, or missing, from iteration to iteration; or alive until the "   \

@@ -1,11 +1,14 @@
 """Tests of `pleat explain`: explain.py PLEAT SNAPSHOT."""
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PLEAT, SNAPSHOT = sys.argv[1:3]
+DRAWN = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads", "drawn.py")
 
 
 def run(*arguments):
@@ -13,6 +16,10 @@ def run(*arguments):
 
 
 class Explain(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
     def test_words_carry_the_figures(self):
         text = run("explain", SNAPSHOT)
         self.assertEqual(text.returncode, 0, text.stderr)
@@ -47,11 +54,13 @@ class Explain(unittest.TestCase):
         saved = {a["what"]: a["saved_bytes"] for a in told["advice"]}
         for policy in ("pleat", "expandable"):
             self.assertEqual(saved[policy], held["native"] - held[policy])
-        self.assertEqual(saved["plan"], held["native"] - told["plan"]["physical_bytes"])
+        tried = told["plan"]["replayed"]
+        self.assertFalse(tried["learning_is_better"])
+        self.assertEqual(saved["plan"], held["native"] - tried["planned_bytes"])
         self.assertEqual(saved["split"], held["native"] - told["growth"]["half_physical_bytes"])
         self.assertGreater(told["growth"]["half_physical_bytes"], held["native"] // 2)
         hows = {a["what"]: a["how"] for a in told["advice"]}
-        self.assertEqual(hows["recompute"], "at most")
+        self.assertEqual((hows["recompute"], hows["plan"]), ("at most", "measured"))
         # Of one recording sizes at another microbatch are assumed.
         self.assertEqual(hows["split"], "estimated")
         savings = [a["saved_bytes"] for a in told["advice"]]
@@ -71,6 +80,52 @@ class Explain(unittest.TestCase):
         self.assertEqual({a["what"] for a in advice}, {"recompute", "offload"})
         self.assertIn("Under Pleat no microbatch fits, not even a tenth",
                       run("explain", SNAPSHOT, "-d", "2MiB").stdout)
+
+    def drawn(self, *arguments):
+        """A drawn job's recording."""
+        path = os.path.join(self.folder.name, "-".join(arguments).replace("/", "") + ".pickle")
+        subprocess.run([sys.executable, DRAWN, *arguments, "-o", path], check=True, stdout=subprocess.DEVNULL)
+        return path
+
+    def test_a_plan_is_offered_where_a_run_would_follow_it(self):
+        """What `pleat plan` says of its plan is what is said here, by the same plan and the same trial."""
+        for path in (SNAPSHOT, self.drawn("--seed", "5", "--family", "moe")):
+            text = run("explain", path).stdout
+            told = json.loads(run("explain", path, "--json").stdout)
+            planned = json.loads(run("plan", path, "--json").stdout)
+            self.assertEqual(told["plan"]["physical_bytes"], planned["physical_bytes"])
+            self.assertEqual(told["plan"]["live_at_peak"], {name: size for name, size in planned["live_at_peak"].items()
+                                                            if name != "small"})
+            tried, (judged,) = told["plan"]["replayed"], planned["replayed"]
+            for key in ("planned_bytes", "learned_bytes", "planned_share", "learning_is_better"):
+                self.assertEqual(tried[key], judged[key])
+            lost = judged["learning_is_better"]
+            self.assertEqual("plan" in {advice["what"] for advice in told["advice"]}, not lost)
+            self.assertEqual("would not follow the plan" in text, lost)
+            self.assertIn(f"the job takes {tried['planned_bytes'] / 2**30:.3f} GiB with it", text)
+        self.assertTrue(lost)
+
+    def test_without_labels_phases_are_not_told(self):
+        """A table's rise and fall is no forward and backward: its weights were called scoped."""
+        table = os.path.join(self.folder.name, "table.csv")
+        with open(table, "w", encoding="utf-8") as file:
+            file.write("id,lower,upper,size\n1,0,9,52428800\n2,1,7,104857600\n3,2,3,734003200\n4,8,9,2097152\n")
+        for path in (table, self.drawn("--seed", "5", "--family", "moe", "--no-marks")):
+            text = run("explain", path).stdout
+            told = json.loads(run("explain", path, "--json").stdout)
+            for classes in (told["plan"]["live_at_peak"], json.loads(run("plan", path, "--json").stdout)["live_at_peak"]):
+                self.assertFalse({"transient", "scoped"} & set(classes))
+                self.assertGreater(classes["within"], 0)
+            self.assertNotIn("recompute", {advice["what"] for advice in told["advice"]})
+            self.assertNotRegex(text + run("plan", path).stdout, "scoped|recompute|keeps for backward")
+
+    def test_small_sizes_have_small_units_and_no_iteration_is_made_up(self):
+        table = os.path.join(self.folder.name, "small.csv")
+        with open(table, "w", encoding="utf-8") as file:
+            file.write("id,lower,upper,size\n1,0,5,524288\n2,1,7,1048576\n")
+        text = run("explain", table).stdout
+        self.assertIn("At most 1.500 MiB are live at once, in 2 tensors: at event 1 of 4.\n", text)
+        self.assertNotRegex(text, "under 0.001|iteration [0-9]")
 
     def test_bad_use(self):
         for arguments in [[], [SNAPSHOT, "-d", "much"], [SNAPSHOT, "--none"]]:

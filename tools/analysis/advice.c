@@ -28,6 +28,11 @@ static void sort_advice(advice *all, int count)
         }
 }
 
+bool advice_has_plan(const footprint *f)
+{
+    return f->plan != NULL && f->trial.run && !plan_trial_is_lost(&f->trial, 1);
+}
+
 int advise(const footprint *f, const growth *g, advice *all)
 {
     const uint64_t *live = f->class_bytes;
@@ -38,12 +43,12 @@ int advise(const footprint *f, const growth *g, advice *all)
         {"pleat", "run it under Pleat, which learns the iteration", saved_by(f, native, "pleat"),
          "measured", "pleat run -- python3 train.py"},
         {"plan", "plan it beforehand (pleat plan), and run it under Pleat with --plan",
-         f->has_gap ? less(native, gap_taken(&f->gap)) : 0, "by the plan",
+         advice_has_plan(f) ? less(native, f->trial.planned.bytes) : 0, "measured",
          "pleat plan RECORDING -o job.plan, then pleat run --plan job.plan -- python3 train.py"},
         {"expandable", "use PyTorch's expandable segments", saved_by(f, native, "expandable"),
          "measured", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python3 train.py"},
         {"recompute", "recompute in backward what is kept for it now",
-         f->has_gap ? live[PLEAT__CLASS_SCOPED] : 0, "at most",
+         f->has_gap && f->has_phases ? live[PLEAT__CLASS_SCOPED] : 0, "at most",
          "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for each block"},
         {"split", "halve the microbatch (another split of the batch)",
          g->half.step != 0 ? less(native, g->half.physical_bytes) : 0,

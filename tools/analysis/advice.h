@@ -3,10 +3,11 @@
  * says and `pleat report` begins with.
  *
  * SAVINGS  Of an allocator and of half the microbatch: measured, by running the trace, and the
- *          trace with other sizes (fit.h), under it. Of a plan: what the plan takes, proven. Of
- *          other changes to the job: bounds from what is live at the peak of the steady iteration:
+ *          trace with other sizes (fit.h), under it. Of a plan: measured in the trial that `pleat
+ *          plan` makes of one (plan_trial.h); where learning does as well, there is none. Of other
+ *          changes to the job: bounds from what is live at the peak of the steady iteration:
  *          whatever is kept from one phase for another (scoped) is all that recomputation could
- *          give up.
+ *          give up. Where the recording names no phases that is not known.
  */
 #ifndef PLEAT_TOOLS_ADVICE_H
 #define PLEAT_TOOLS_ADVICE_H
@@ -36,6 +37,8 @@ typedef struct advice {
 /* Of traces[0], the others being of the same job at other sizes. */
 PLEAT_NODISCARD pleat_result growth_find(const pleat_trace *const *traces, uint32_t count,
                                          uint64_t device_bytes, growth *out);
+/* Whether a run would follow a plan made beforehand, and it does better than learning. */
+bool advice_has_plan(const footprint *footprint);
 /* What saves a hundredth or more, most first, into all[ADVICE_MOST]; returns how many. The
  * footprint has native, expandable and pleat. */
 int advise(const footprint *footprint, const growth *growth, advice *all);

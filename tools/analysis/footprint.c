@@ -7,11 +7,41 @@
 #include <internal/error.h>
 #include <internal/utf8.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const footprint_class_names[PLEAT__CLASSES] = {"transient", "scoped", "crossing",
-                                                           "persistent", "dynamic"};
+bool footprint_has_phases(const pleat_plan *plan)
+{
+    return plan->label_count != 3 || strcmp(plan->labels[1], "rise") != 0 ||
+           strcmp(plan->labels[2], "fall") != 0;
+}
+
+static bool is_within(int class)
+{
+    return class == PLEAT__CLASS_TRANSIENT || class == PLEAT__CLASS_SCOPED;
+}
+
+const char *footprint_class_name(bool has_phases, int class)
+{
+    static const char *const names[PLEAT__CLASSES] = {"transient", "scoped", "crossing",
+                                                      "persistent", "dynamic"};
+    return !has_phases && is_within(class) ? "within" : names[class];
+}
+
+int footprint_classes(bool has_phases, const uint64_t *bytes, const uint64_t *requests,
+                      footprint_class *all)
+{
+    int count = 0;
+    for (int i = 0; i < PLEAT__CLASSES; i++) {
+        const char *name = footprint_class_name(has_phases, i);
+        if (count == 0 || strcmp(all[count - 1].name, name) != 0)
+            all[count++] = (footprint_class){.name = name};
+        all[count - 1].bytes += bytes[i];
+        all[count - 1].requests += requests != NULL ? requests[i] : 0;
+    }
+    return count;
+}
 
 static uint64_t rounded(uint64_t bytes)
 {
@@ -236,6 +266,7 @@ static pleat_result find_groups(footprint *f)
 static pleat_result open_plan(footprint *f, const footprint_options *options)
 {
     pleat__plan_report report;
+    pleat_plan_options made;
     pleat_result result;
     if (options->plan != NULL) {
         result = replay_plan_open(f->trace, "pleat", options->plan, &f->own_plan);
@@ -243,8 +274,8 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
             result = gap_of_plan(f->own_plan, f->arena, &f->gap, f->class_bytes);
         f->has_gap = result == PLEAT_OK;
     } else {
-        const pleat_plan_options plan = {.size = sizeof plan, .device = f->device};
-        result = pleat__plan_make(f->trace, &plan, NULL, &report, &f->own_plan);
+        made = (pleat_plan_options){.size = sizeof made, .seconds = NAN, .device = f->device};
+        result = pleat__plan_make(f->trace, &made, NULL, &report, &f->own_plan);
         if (result == PLEAT_E_INPUT) { /* nothing repeats: there is no plan to show */
             f->own_plan = NULL;
             return PLEAT_OK;
@@ -256,6 +287,10 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
         }
     }
     f->plan = f->own_plan;
+    if (result == PLEAT_OK) {
+        f->has_phases = footprint_has_phases(f->plan);
+        plan_trial_run(f->plan, options->plan != NULL ? NULL : &made, &f->trace, 1, &f->trial);
+    }
     return result;
 }
 
@@ -378,10 +413,15 @@ static void own_plan_json(json_writer *json, const footprint *f)
         json_end_object(json);
         json_uint(json, "unplaced_bytes", f->gap.unplaced);
         json_object(json, "live_at_peak");
-        for (int i = 0; i < PLEAT__CLASSES; i++)
-            json_uint(json, footprint_class_names[i], f->class_bytes[i]);
+        footprint_class classes[PLEAT__CLASSES];
+        int count = footprint_classes(f->has_phases, f->class_bytes, NULL, classes);
+        for (int i = 0; i < count; i++)
+            json_uint(json, classes[i].name, classes[i].bytes);
         json_end_object(json);
     }
+    json_object(json, "replayed");
+    plan_trial_members(json, &f->trial);
+    json_end_object(json);
     json_end_object(json);
 }
 

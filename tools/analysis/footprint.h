@@ -10,6 +10,7 @@
 #define PLEAT_TOOLS_FOOTPRINT_H
 
 #include <tools/analysis/gap.h>
+#include <tools/analysis/plan_trial.h>
 #include <tools/replay/replay.h>
 
 #include <plan/model/requests.h>
@@ -19,7 +20,21 @@
 #define FOOTPRINT_GROUPS   20
 #define FOOTPRINT_CULPRITS 5
 
-extern const char *const footprint_class_names[PLEAT__CLASSES];
+/* Bytes of a class at a peak, and an iteration's requests of it (0: not asked). */
+typedef struct footprint_class {
+    const char *name;
+    uint64_t bytes, requests;
+} footprint_class;
+
+/* Whether the recording named its phases. Where it did not, a plan has them by the rise and fall of
+ * what is live (plan/model/phases.c), which is no forward and backward: what is transient and what
+ * is scoped is then not known, and both are "within" an iteration. */
+bool footprint_has_phases(const pleat_plan *plan);
+const char *footprint_class_name(bool has_phases, int class);
+/* The classes that can be told, into all[PLEAT__CLASSES], of arrays with PLEAT__CLASSES figures
+ * (`requests` may be NULL); returns how many. */
+int footprint_classes(bool has_phases, const uint64_t *bytes, const uint64_t *requests,
+                      footprint_class *all);
 
 /* One quantity over time, in bytes. */
 typedef struct footprint_curve {
@@ -75,6 +90,8 @@ typedef struct footprint {
     footprint_group groups[FOOTPRINT_GROUPS]; /* live at max-live; their bytes, most first */
     int group_count;
     const pleat_plan *plan; /* NULL: nothing repeats */
+    bool has_phases;        /* the recording named them */
+    plan_trial trial;       /* what the plan does in a replay */
     pleat_plan *own_plan;   /* that plan, when it was made here */
     bool has_gap;           /* there is a plan: what follows is known */
     gap_steps gap;

@@ -22,10 +22,10 @@ typedef struct options {
     bool json;
 } options;
 
-/* In the unit of gigabytes, as all sums here, so that they can be compared by eye. */
-static const char *text_of(uint64_t bytes, char (*buffers)[48], int i)
+/* In the unit of max-live, as all sums here, so that they can be compared by eye. */
+static const char *text_of(const footprint *f, uint64_t bytes, char (*buffers)[48], int i)
 {
-    return cli_format_size_like(bytes, (uint64_t)1 << 30, buffers[i], sizeof buffers[i]);
+    return cli_format_size_like(bytes, f->max_live_bytes, buffers[i], sizeof buffers[i]);
 }
 
 static double share(uint64_t part, uint64_t whole)
@@ -64,32 +64,42 @@ static void say_group(const footprint *f, const footprint_group *g)
     putchar('\n');
 }
 
+/* ", in iteration 3"; nothing before the first, and where nothing tells iterations apart. */
+static void say_iteration(const footprint *f, const char *before, uint32_t position)
+{
+    uint32_t iteration = footprint_iteration_at(f, position);
+    if (iteration > 0 && f->requests.mark_count > 1)
+        printf("%s iteration %u", before, iteration);
+}
+
 static void say_peak(const footprint *f)
 {
     char sizes[3][48], phase[256];
     printf("The peak\n");
-    printf("  At most %s are live at once, in %u tensor%s: at event %u of %u, in iteration %u",
-           text_of(f->max_live_bytes, sizes, 0), f->max_live_count, cli_plural(f->max_live_count),
-           f->max_live_at, f->requests.event_count, footprint_iteration_at(f, f->max_live_at));
+    printf("  At most %s are live at once, in %u tensor%s: at event %u of %u",
+           text_of(f, f->max_live_bytes, sizes, 0), f->max_live_count,
+           cli_plural(f->max_live_count), f->max_live_at, f->requests.event_count);
+    say_iteration(f, ", in", f->max_live_at);
     footprint_phase(f, footprint_phase_at(f, f->max_live_at), phase, sizeof phase);
     printf(phase[0] != '\0' ? ", phase %s.\n" : "%s.\n", phase);
     printf("  No allocator needs less. The most of it:\n");
     for (int i = 0; i < f->group_count && i < 5; i++) {
-        printf("    %s (%.1f %%): ", text_of(f->groups[i].bytes, sizes, 0),
+        printf("    %s (%.1f %%): ", text_of(f, f->groups[i].bytes, sizes, 0),
                share(f->groups[i].bytes, f->max_live_bytes));
         say_group(f, &f->groups[i]);
     }
     uint64_t sum = 0;
-    for (int i = 0; i < PLEAT__CLASSES; i++)
-        sum += f->class_bytes[i];
+    footprint_class classes[PLEAT__CLASSES];
+    int count = footprint_classes(f->has_phases, f->class_bytes, NULL, classes);
+    for (int i = 0; i < count; i++)
+        sum += classes[i].bytes;
     if (sum == 0)
         return;
     printf("  By how long they live, at the steady iteration's peak:\n");
-    for (int i = 0; i < PLEAT__CLASSES; i++)
-        if (f->class_bytes[i] > 0)
-            printf("    %s %s (%.1f %%): %s\n", text_of(f->class_bytes[i], sizes, 0),
-                   footprint_class_names[i], share(f->class_bytes[i], sum),
-                   words_line(footprint_class_names[i]));
+    for (int i = 0; i < count; i++)
+        if (classes[i].bytes > 0)
+            printf("    %s %s (%.1f %%): %s\n", text_of(f, classes[i].bytes, sizes, 0),
+                   classes[i].name, share(classes[i].bytes, sum), words_line(classes[i].name));
 }
 
 static void say_culprits(const footprint *f, const footprint_policy *p)
@@ -99,7 +109,7 @@ static void say_culprits(const footprint *f, const footprint_policy *p)
         return;
     printf("  The requests for which it took them:\n");
     for (int i = 0; i < p->culprit_count; i++) {
-        printf("    by %s: ", text_of(p->culprits[i].bytes, sizes, 0));
+        printf("    by %s: ", text_of(f, p->culprits[i].bytes, sizes, 0));
         say_group(f, &p->culprits[i]);
     }
 }
@@ -108,12 +118,12 @@ static void say_most(const footprint *f, const footprint_policy *p)
 {
     char sizes[2][48], phase[256];
     footprint_phase(f, footprint_phase_at(f, p->peak_at), phase, sizeof phase);
-    printf("  It reached its most at event %u, iteration %u%s%s: for a tensor of %s, %s %s lay "
-           "idle.\n",
-           p->peak_at, footprint_iteration_at(f, p->peak_at), phase[0] != '\0' ? ", phase " : "",
-           phase, text_of(p->peak_request_bytes, sizes, 0),
+    printf("  It reached its most at event %u", p->peak_at);
+    say_iteration(f, ",", p->peak_at);
+    printf("%s%s: for a tensor of %s, %s %s lay idle.\n", phase[0] != '\0' ? ", phase " : "", phase,
+           text_of(f, p->peak_request_bytes, sizes, 0),
            p->peak_idle_bytes >= p->peak_request_bytes ? "although" : "while",
-           text_of(p->peak_idle_bytes, sizes, 1));
+           text_of(f, p->peak_idle_bytes, sizes, 1));
 }
 
 static void say_native(const footprint *f, const growth *g)
@@ -124,17 +134,17 @@ static void say_native(const footprint *f, const growth *g)
     printf("\nPyTorch's native allocator\n");
     if (p->result.oom)
         printf("  Does not fit in %s%s. At request %llu of %u:\n  %s\n",
-               text_of(g->device_bytes, sizes, 0), device_note(g),
+               cli_format_size(g->device_bytes, sizes[0], sizeof sizes[0]), device_note(g),
                (unsigned long long)p->result.stats.requests, f->requests.count, p->result.oom_text);
     else
         printf("  It takes %s: %s (%.1f %%) beyond what is live.\n",
-               text_of(p->result.peak_physical_bytes, sizes, 0), text_of(waste, sizes, 1),
+               text_of(f, p->result.peak_physical_bytes, sizes, 0), text_of(f, waste, sizes, 1),
                share(waste, p->result.peak_physical_bytes));
     if (p->growths > 0 && p->split_growths > 0)
         printf("  It took these in %u step%s; in %u of them, by %s together, as much as was asked "
                "for lay idle, but in pieces or in blocks kept for other sizes (fragmentation).\n",
                p->growths, cli_plural(p->growths), p->split_growths,
-               text_of(p->split_bytes, sizes, 0));
+               text_of(f, p->split_bytes, sizes, 0));
     else if (p->growths > 0)
         printf(
             "  It took these in %u step%s, in none of which as much as was asked for lay idle.\n",
@@ -198,20 +208,47 @@ static void say_what_fits(const footprint *f, const growth *g)
         const replay_result *r = &footprint_find(f, others[i].policy)->result;
         if (!r->oom)
             printf("  It fits %s: in %s.\n", others[i].text,
-                   text_of(r->peak_physical_bytes, sizes, 0));
+                   text_of(f, r->peak_physical_bytes, sizes, 0));
         any |= !r->oom;
     }
-    if (f->plan != NULL && f->has_gap && gap_taken(&f->gap) <= g->device_bytes) {
+    if (advice_has_plan(f) && f->trial.planned.bytes <= g->device_bytes) {
         printf("  It fits under Pleat with a plan made beforehand (pleat plan): in %s.\n",
-               text_of(gap_taken(&f->gap), sizes, 0));
+               text_of(f, f->trial.planned.bytes, sizes, 0));
         any = true;
     }
     if (g->half.step != 0)
         printf("  It fits at half the microbatch: in %s, %s.\n",
-               text_of(g->half.physical_bytes, sizes, 0), g->scaled ? "estimated" : "measured");
+               text_of(f, g->half.physical_bytes, sizes, 0), g->scaled ? "estimated" : "measured");
     if (!any)
         printf("  Under none of the allocators here does all of it fit: it needs %s at least.\n",
-               text_of(f->max_live_bytes, sizes, 0));
+               text_of(f, f->max_live_bytes, sizes, 0));
+}
+
+/* What `pleat plan` says of its plan, by the same trial. */
+static void say_plan(const footprint *f)
+{
+    char sizes[3][48];
+    if (f->plan == NULL) {
+        printf("  No iteration repeats in this recording, so there is nothing to plan.\n");
+        return;
+    }
+    printf(
+        "  A plan made beforehand (pleat plan) takes %s for the steady iteration, %.2f %% beyond "
+        "what is live.\n",
+        text_of(f, gap_taken(&f->gap), sizes, 0),
+        share(gap_taken(&f->gap) - f->gap.live, f->gap.live));
+    if (!f->trial.run) {
+        printf("  It was not replayed (%s): whether learning does as well is not known.\n",
+               f->trial.why_not);
+        return;
+    }
+    printf("  Replayed, the job takes %s with it and %s where Pleat learns",
+           text_of(f, f->trial.planned.bytes, sizes, 1),
+           text_of(f, f->trial.learned.bytes, sizes, 2));
+    printf(advice_has_plan(f)
+               ? ".\n"
+               : ": learning does as well or better (pleat plan says why), and a run "
+                 "would not follow the plan.\n");
 }
 
 static void say_advice(const footprint *f, const growth *g)
@@ -222,17 +259,11 @@ static void say_advice(const footprint *f, const growth *g)
     printf("\nWhat would help\n");
     say_what_fits(f, g);
     for (int i = 0; i < count; i++)
-        printf("  %-11s %11s less: %s\n%26s%s\n", all[i].how, text_of(all[i].saved, sizes, 0),
+        printf("  %-11s %11s less: %s\n%26s%s\n", all[i].how, text_of(f, all[i].saved, sizes, 0),
                all[i].text, "", all[i].command);
     if (count == 0)
         printf("  Nothing known here saves a hundredth of it.\n");
-    if (f->plan == NULL)
-        printf("  No iteration repeats in this recording, so there is nothing to plan.\n");
-    else if (f->has_gap)
-        printf("  With a plan made beforehand (pleat plan) the steady iteration takes %s, %.2f %% "
-               "beyond what is live.\n",
-               text_of(gap_taken(&f->gap), sizes, 0),
-               share(gap_taken(&f->gap) - f->gap.live, f->gap.live));
+    say_plan(f);
 }
 
 static void growth_json(json_writer *json, const options *o, const growth *g)

@@ -5,9 +5,9 @@
  * traces it makes one plan with a recipe (plan/sizes/sizes.h), which plan_elastic.c speaks of.
  */
 #include <tools/analysis/footprint.h>
+#include <tools/analysis/plan_trial.h>
 #include <tools/cli.h>
 #include <tools/cmd/plan_elastic.h>
-#include <tools/cmd/plan_trial.h>
 #include <tools/json.h>
 #include <tools/nearest.h>
 #include <tools/options.h>
@@ -50,13 +50,14 @@ struct outcome {
     plan_trial trials[PLEAT__TRACES_MOST];
 };
 
-#define STEPS 12
+#define STEPS 16
 
-/* Times of the planner's steps. */
+/* Times of the planner's steps; a recording whose sizes change has some of them twice. */
 typedef struct stopwatch {
     const char *names[STEPS];
     double seconds[STEPS];
     int count;
+    const char *running; /* NULL: none */
     double since;
 } stopwatch;
 
@@ -67,18 +68,27 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+static void add_time(stopwatch *watch, const char *name, double seconds)
+{
+    int i = 0;
+    while (i < watch->count && strcmp(watch->names[i], name) != 0)
+        i++;
+    if (i == STEPS)
+        return;
+    watch->count += i == watch->count;
+    watch->names[i] = name;
+    watch->seconds[i] += seconds;
+}
+
 static void on_step(void *self, const char *name)
 {
     stopwatch *watch = self;
     progress_note(name);
     double time = now();
-    if (watch->count > 0 && watch->seconds[watch->count - 1] < 0)
-        watch->seconds[watch->count - 1] = time - watch->since;
+    if (watch->running != NULL)
+        add_time(watch, watch->running, time - watch->since);
     watch->since = time;
-    if (name != NULL && watch->count < STEPS) {
-        watch->names[watch->count] = name;
-        watch->seconds[watch->count++] = -1;
-    }
+    watch->running = name;
 }
 
 /* Whether something is to be said about another x. */
@@ -123,8 +133,10 @@ static int print_json(const struct arguments *arguments, const struct outcome *m
             json_uint(&json, pleat__algorithm_name(i), report->place.heights[i]);
     json_end_object(&json);
     json_object(&json, "live_at_peak");
-    for (int i = 0; i < PLEAT__CLASSES; i++)
-        json_uint(&json, footprint_class_names[i], report->class_bytes[i]);
+    footprint_class classes[PLEAT__CLASSES];
+    int count = footprint_classes(footprint_has_phases(plan), report->class_bytes, NULL, classes);
+    for (int i = 0; i < count; i++)
+        json_uint(&json, classes[i].name, classes[i].bytes);
     json_uint(&json, "small", report->small_bytes);
     json_end_object(&json);
     json_object(&json, "step_seconds");
@@ -156,8 +168,10 @@ static void add_row(cli_table *table, const char *name, const char *first, const
 }
 
 /* requests[PLEAT__CLASSES] of an iteration, or NULL. */
-static void print_classes(const uint64_t *bytes, const uint64_t *counts)
+static void print_classes(const pleat_plan *plan, const uint64_t *bytes, const uint64_t *counts)
 {
+    footprint_class all[PLEAT__CLASSES];
+    int count = footprint_classes(footprint_has_phases(plan), bytes, counts, all);
     const char *headings[] = {"live at the peak", "bytes",
                               counts != NULL ? "requests an iteration" : ""};
     char size[48], requests[24] = "";
@@ -165,22 +179,22 @@ static void print_classes(const uint64_t *bytes, const uint64_t *counts)
     cli_table table;
     if (!cli_table_begin(&table, 3, headings))
         return;
-    for (int i = 0; i < PLEAT__CLASSES; i++)
-        sum += bytes[i];
-    for (int i = 0; i < PLEAT__CLASSES; i++) {
+    for (int i = 0; i < count; i++)
+        sum += all[i].bytes;
+    for (int i = 0; i < count; i++) {
         if (counts != NULL)
-            snprintf(requests, sizeof requests, "%llu", (unsigned long long)counts[i]);
-        add_row(&table, footprint_class_names[i],
-                cli_format_size_like(bytes[i], sum, size, sizeof size), requests);
+            snprintf(requests, sizeof requests, "%llu", (unsigned long long)all[i].requests);
+        add_row(&table, all[i].name, cli_format_size_like(all[i].bytes, sum, size, sizeof size),
+                requests);
     }
     add_row(&table, "sum", cli_format_size(sum, size, sizeof size), "");
     cli_table_end(&table, stdout);
 }
 
-static void print_bytes(const pleat__plan_report *report)
+static void print_bytes(const pleat_plan *plan, const pleat__plan_report *report)
 {
     char size[48];
-    print_classes(report->class_bytes, report->class_requests);
+    print_classes(plan, report->class_bytes, report->class_requests);
     printf("%s of it in requests under 1 MiB\n",
            cli_format_size(report->small_bytes, size, sizeof size));
 }
@@ -272,7 +286,7 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
         printf("no marks or labels: found a period of %u request%s\n", report->period,
                cli_plural(report->period));
     putchar('\n');
-    print_bytes(report);
+    print_bytes(plan, report);
     putchar('\n');
     gap_steps gap = gap_of(plan, report);
     print_gap(&gap, plan->recipe == NULL ? report->place.height : 0, summary.virtual_bytes);
@@ -298,6 +312,7 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
 static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
                           const pleat__sequence *sequence)
 {
+    bool has_phases = footprint_has_phases(plan);
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
         const pleat__slot *slot = &sequence->slots[i];
         const char *phase = slot->alloc_phase < sequence->phase_count
@@ -309,7 +324,8 @@ static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
         fputc(',', file);
         if (slot->place != PLEAT__NOWHERE)
             fprintf(file, "%llu", (unsigned long long)slot->place);
-        fprintf(file, ",%s,%s,%u\n", footprint_class_names[slot->class], phase, slot->stream);
+        fprintf(file, ",%s,%s,%u\n", footprint_class_name(has_phases, slot->class), phase,
+                slot->stream);
     }
 }
 
@@ -483,7 +499,7 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
     if (plan->answers_only)
         puts("It answers questions and is not followed: learning does as well, or another run has "
              "other requests.\n");
-    print_classes(classes, NULL);
+    print_classes(plan, classes, NULL);
     putchar('\n');
     print_gap(&gap, 0, summary.virtual_bytes);
     printf("%llu aliased page%s; %llu handle%s, %llu lane%s\n",

@@ -4,7 +4,7 @@
  * A plan may be made of the wrong iteration, or of one that no other is like. Then it is laid out
  * well and serves badly, which only running it shows.
  */
-#include <tools/cmd/plan_trial.h>
+#include <tools/analysis/plan_trial.h>
 
 #include <tools/cli.h>
 #include <tools/replay/replay.h>
@@ -207,30 +207,34 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
              "is given it learns as without one; with --no-replay it would be followed.");
 }
 
+void plan_trial_members(json_writer *json, const plan_trial *trial)
+{
+    if (trial->run) {
+        json_uint(json, "planned_bytes", trial->planned.bytes);
+        json_uint(json, "learned_bytes", trial->learned.bytes);
+        json_bool(json, "changes", trial->changes);
+        json_double(json, "planned_share", trial->planned.planned_share);
+        json_double(json, "planned_driver_share", trial->planned.driver_share);
+        json_double(json, "learned_driver_share", trial->learned.driver_share);
+        if (trial->serves) {
+            json_uint(json, "half_planned_bytes", trial->half.bytes);
+            json_double(json, "half_planned_share", trial->half.planned_share);
+            json_double(json, "half_planned_driver_share", trial->half.driver_share);
+        }
+        json_bool(json, "learning_is_better", learning_is_better(trial));
+    }
+    if (trial->why_not[0] != '\0')
+        json_string(json, "why_not", trial->why_not);
+}
+
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,
                      uint32_t count)
 {
     json_array(json, "replayed");
     for (uint32_t i = 0; i < count; i++) {
-        const plan_trial *trial = &trials[i];
         json_object(json, NULL);
         json_string(json, "trace", names[i]);
-        if (trial->run) {
-            json_uint(json, "planned_bytes", trial->planned.bytes);
-            json_uint(json, "learned_bytes", trial->learned.bytes);
-            json_bool(json, "changes", trial->changes);
-            json_double(json, "planned_share", trial->planned.planned_share);
-            json_double(json, "planned_driver_share", trial->planned.driver_share);
-            json_double(json, "learned_driver_share", trial->learned.driver_share);
-            if (trial->serves) {
-                json_uint(json, "half_planned_bytes", trial->half.bytes);
-                json_double(json, "half_planned_share", trial->half.planned_share);
-                json_double(json, "half_planned_driver_share", trial->half.driver_share);
-            }
-            json_bool(json, "learning_is_better", learning_is_better(trial));
-        }
-        if (trial->why_not[0] != '\0')
-            json_string(json, "why_not", trial->why_not);
+        plan_trial_members(json, &trials[i]);
         json_end_object(json);
     }
     json_end_array(json);

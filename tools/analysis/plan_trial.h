@@ -38,6 +38,8 @@ void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
  * has no place for many requests; or another run has other requests. */
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count);
 
+/* A trial's figures, as members of the open object. */
+void plan_trial_members(json_writer *json, const plan_trial *trial);
 /* For people, and as members of the open object. `names` are the recordings'. */
 void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_t count);
 void plan_trial_json(json_writer *json, const plan_trial *trials, const char *const *names,
