@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 int cli_bad_use(const char *command, const char *format, ...)
 {
@@ -69,6 +70,33 @@ pleat_result cli_read_plan(const char *path, pleat_plan **plan)
         return result;
     const pleat_error wrong = *pleat_last_error();
     return pleat__fail(result, "%s; a plan is what save_plan or `pleat plan` writes", wrong.text);
+}
+
+/* Whether "NAME=value" is such a variable: CUDA_DEVICE_MEMORY_LIMIT is one for each device too. */
+static bool is_limit(const char *variable)
+{
+    static const char *const names[] = {"CUDA_DEVICE_MEMORY_LIMIT=", "CUDA_DEVICE_MEMORY_LIMIT_",
+                                        "GPU_MEMORY_LIMIT=", "NVIDIA_GPU_MEMORY_LIMIT=",
+                                        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+void cli_forget_limits(void)
+{
+    char name[256];
+    for (char **at = environ; at != NULL && *at != NULL;) {
+        size_t length = strcspn(*at, "=");
+        if (!is_limit(*at) || length >= sizeof name) {
+            at++;
+            continue;
+        }
+        memcpy(name, *at, length);
+        name[length] = '\0';
+        unsetenv(name); /* what follows moves up */
+    }
 }
 
 const char *cli_plural(uint64_t count)

@@ -54,6 +54,10 @@ PLEAT_NODISCARD pleat_result cli_read_plan(const char *path, pleat_plan **plan);
 /* CLI_BAD_USE, with a message, where writing `output` (NULL: nothing) would lose `input`. */
 int cli_overwrites(const char *command, const char *input, const char *output);
 
+/* Takes the limits of a device's memory out of the environment (runtime/base/limits.h), before any
+ * runtime is made: a recorded job on host memory is not of this container. */
+void cli_forget_limits(void);
+
 /* What makes a noun one of several: "" or "s". */
 const char *cli_plural(uint64_t count);
 

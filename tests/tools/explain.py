@@ -119,6 +119,19 @@ class Explain(unittest.TestCase):
             self.assertNotIn("recompute", {advice["what"] for advice in told["advice"]})
             self.assertNotRegex(text + run("plan", path).stdout, "scoped|recompute|keeps for backward")
 
+    def test_limits_of_the_environment_are_not_the_jobs(self):
+        """They made the native allocator run out of memory in a device of 80 GiB."""
+        limits = ("CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT_0", "GPU_MEMORY_LIMIT",
+                  "NVIDIA_GPU_MEMORY_LIMIT", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
+        limited = {**os.environ, **{name: "1g" for name in limits}}
+        for line in (("explain", SNAPSHOT, "-d", "80GiB"), ("compare", SNAPSHOT, "-p", "native,pleat", "-d", "80GiB")):
+            free = run(*line)
+            self.assertEqual((free.returncode, free.stderr), (0, ""))
+            told = subprocess.run([PLEAT, *line], capture_output=True, text=True, check=False, env=limited)
+            self.assertEqual((told.returncode, told.stdout), (0, free.stdout))
+        planned = subprocess.run([PLEAT, "plan", SNAPSHOT, "-s", "0"], capture_output=True, text=True, check=False, env=limited)
+        self.assertIn("replayed, ", planned.stdout)
+
     def test_small_sizes_have_small_units_and_no_iteration_is_made_up(self):
         table = os.path.join(self.folder.name, "small.csv")
         with open(table, "w", encoding="utf-8") as file:

@@ -42,6 +42,7 @@ typedef struct findings {
     fit_result fits[POLICY_MOST];
     fit fit;                   /* of which only the units are still true */
     bool planned[POLICY_MOST]; /* it followed a plan made beforehand */
+    bool unfollowed;           /* pleat was given one and did not */
     bool fitted;
     bool device_assumed; /* nobody says what memory the device has */
 } findings;
@@ -52,6 +53,12 @@ static bool is_fitted(const options *o, int i)
 {
     return o->named ||
            (strcmp(o->policies[i], "gmlake") != 0 && strcmp(o->policies[i], "stweaver") != 0);
+}
+
+/* Whether the policy is given the plan of --plan. */
+static bool is_given(const options *o, int i)
+{
+    return strcmp(o->policies[i], "pleat") == 0 && strcmp(o->plan, "auto") != 0;
 }
 
 static double per_iteration(const replay_result *r, double all)
@@ -246,15 +253,22 @@ static void print_table(const options *o, const findings *f)
     cli_table_end(&table, stdout);
 }
 
-/* A policy that knows the recording beforehand is no match for one that meets it. */
+/* A policy that knows the recording beforehand is no match for one that meets it. Pleat's plan is a
+ * file, stweaver's is of this very recording. */
 static void print_planned(const options *o, const findings *f)
 {
-    for (int i = 0; i < o->count; i++)
-        if (f->planned[i]) {
-            printf("\n* follows a plan made beforehand%s; the others meet the job as it runs.\n",
-                   strcmp(o->plan, "auto") == 0 ? ", of this very recording" : "");
-            return;
-        }
+    bool own = false, given = false;
+    for (int i = 0; i < o->count; i++) {
+        own |= f->planned[i] && !is_given(o, i);
+        given |= f->planned[i] && is_given(o, i);
+    }
+    if (own || given)
+        printf("\n* follows a plan made beforehand%s; the others meet the job as it runs.\n",
+               !given ? ", of this very recording" : own ? ", stweaver of this very recording" : "");
+    if (f->unfollowed)
+        printf("\nThe plan %s is not followed: learning does as well, or another run has other "
+               "requests (pleat plan).\n",
+               o->plan);
 }
 
 /* Where the steady part is one in which allocators still learn. */
@@ -368,18 +382,18 @@ static int verdict_code(const options *o, const replay_result *results)
     return code;
 }
 
-static pleat_result run_policy(const options *o, const pleat_trace *trace, int i,
-                               replay_result *result, bool *planned)
+static pleat_result run_policy(const options *o, const pleat_trace *trace, int i, findings *f)
 {
     pleat_plan *plan = NULL;
     replay_options replay = o->replay;
     replay.policy = o->policies[i];
-    const char *path = strcmp(replay.policy, "pleat") == 0 ? o->plan : "auto";
+    const char *path = is_given(o, i) ? o->plan : "auto";
     pleat_result outcome = replay_plan_open(trace, replay.policy, path, &plan);
     replay.plan = plan;
-    *planned = plan != NULL;
+    f->planned[i] = plan != NULL && !plan->answers_only;
+    f->unfollowed |= plan != NULL && plan->answers_only;
     if (outcome == PLEAT_OK)
-        outcome = replay_run(trace, &replay, result);
+        outcome = replay_run(trace, &replay, &f->results[i]);
     pleat_plan_free(plan);
     return outcome;
 }
@@ -414,7 +428,7 @@ static pleat_result run_all(options *o, const pleat_trace *const *traces, findin
     progress_whole("compare", (uint32_t)o->count * (o->no_fit ? 1 : 2));
     for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
         progress_stage();
-        result = run_policy(o, traces[0], i, &f->results[i], &f->planned[i]);
+        result = run_policy(o, traces[0], i, f);
     }
     if (result == PLEAT_OK) {
         result = run_fits(o, traces, f);
@@ -509,6 +523,7 @@ int cli_compare(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
+    cli_forget_limits();
     if (argc - first > (int)TRACE_MOST)
         return cli_bad_use("compare", "takes at most %u traces, got %d", TRACE_MOST, argc - first);
     o.paths = (const char *const *)argv + first;

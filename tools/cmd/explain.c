@@ -387,6 +387,7 @@ int cli_explain(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
+    cli_forget_limits();
     if (argc - first > (int)PLEAT__TRACES_MOST)
         return cli_bad_use("explain", "takes at most %u traces, got %d", PLEAT__TRACES_MOST,
                            argc - first);

@@ -674,6 +674,7 @@ int cli_plan(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
+    cli_forget_limits();
     arguments.inputs = argv + first;
     arguments.input_count = (uint32_t)(argc - first);
     wanted->no_fold = no_fold;

@@ -175,6 +175,7 @@ int cli_report(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
+    cli_forget_limits();
     if (o.trace == NULL && o.log == NULL)
         return cli_bad_use("report", "takes one trace, got none; or give --log LOG");
     if (o.output == NULL && !o.json)
