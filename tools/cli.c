@@ -75,9 +75,9 @@ pleat_result cli_read_plan(const char *path, pleat_plan **plan)
 /* Whether "NAME=value" is such a variable: CUDA_DEVICE_MEMORY_LIMIT is one for each device too. */
 static bool is_limit(const char *variable)
 {
-    static const char *const names[] = {"CUDA_DEVICE_MEMORY_LIMIT=", "CUDA_DEVICE_MEMORY_LIMIT_",
-                                        "GPU_MEMORY_LIMIT=", "NVIDIA_GPU_MEMORY_LIMIT=",
-                                        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="};
+    static const char *const names[] = {
+        "CUDA_DEVICE_MEMORY_LIMIT=", "CUDA_DEVICE_MEMORY_LIMIT_",
+        "GPU_MEMORY_LIMIT=", "NVIDIA_GPU_MEMORY_LIMIT=", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
             return true;
@@ -113,29 +113,49 @@ int cli_overwrites(const char *command, const char *input, const char *output)
     return cli_bad_use(command, "'%s' is read here: give what is written another name", output);
 }
 
+/* Digits, and a fraction behind a point: no sign, exponent, hexadecimal number or "inf". Returns
+ * where they end, NULL where there are none. */
+static const char *skip_decimal(const char *text)
+{
+    size_t whole = strspn(text, "0123456789");
+    const char *end = text + whole;
+    if (whole > 0 && *end == '.')
+        end += 1 + strspn(end + 1, "0123456789");
+    return whole > 0 ? end : NULL;
+}
+
 bool cli_parse_size(const char *text, uint64_t *bytes)
 {
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    double value = strtod(text, &end);
     static const char units[] = "kmgt";
-    double scale = 1;
-    if (*end != '\0' && strcmp(end, "B") != 0) {
-        char lower = (char)(*end | 0x20);
-        const char *unit = strchr(units, lower);
-        if (unit == NULL || *unit == '\0')
-            return false;
-        for (const char *u = units; u <= unit; u++)
-            scale *= 1024;
-        end++;
-        if (*end != '\0' && strcmp(end, "B") != 0 && strcmp(end, "iB") != 0)
-            return false;
-    }
-    if (!(value * scale < 18446744073709551616.0))
+    const char *end = skip_decimal(text);
+    if (end == NULL)
         return false;
-    *bytes = (uint64_t)(value * scale);
+    double value =
+        strtod(text, NULL); /* ends where that does, or at an exponent, which is no unit */
+    const char *unit = *end != '\0' ? strchr(units, *end | 0x20) : NULL;
+    for (const char *u = units; unit != NULL && u <= unit; u++)
+        value *= 1024;
+    end += unit != NULL;
+    end += unit != NULL && (*end | 0x20) == 'i';
+    end += (*end | 0x20) == 'b';
+    if (*end != '\0' || !(value < 18446744073709551616.0))
+        return false;
+    *bytes = (uint64_t)value;
     return true;
+}
+
+bool cli_is_chunk(uint64_t bytes)
+{
+    const uint64_t least = 512, most = 1ull << 40;
+    return bytes >= least && bytes <= most && (bytes & (bytes - 1)) == 0;
+}
+
+int cli_no_chunk(const char *command, uint64_t bytes)
+{
+    return cli_bad_use(command,
+                       "--chunk is a power of two from 512 B to 1 TiB, as what devices map is "
+                       "(GPUs 2MiB), not %llu bytes",
+                       (unsigned long long)bytes);
 }
 
 static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -61,8 +61,12 @@ void cli_forget_limits(void);
 /* What makes a noun one of several: "" or "s". */
 const char *cli_plural(uint64_t count);
 
-/* "512", "64k", "2MiB", "1.5GiB" (powers of 1024). false when it is no size. */
+/* "512", "64k", "2MiB", "1.5GB", "80gi": powers of 1024, letters of either case. false when it is
+ * no size. */
 bool cli_parse_size(const char *text, uint64_t *bytes);
+/* What a device may map at once; and what `command` says of an option --chunk that is none. */
+bool cli_is_chunk(uint64_t bytes);
+int cli_no_chunk(const char *command, uint64_t bytes);
 /* "11.03 GiB"; returns `buffer`. */
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
 

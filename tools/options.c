@@ -34,7 +34,7 @@ static bool find_gpu(const char *name, uint64_t *bytes)
 {
 #define GPU_MATCH(gpu, mib)                                                                        \
     if (strcasecmp(name, gpu) == 0) {                                                              \
-        *bytes = (uint64_t)(mib) << 20;                                                            \
+        *bytes = (uint64_t)(mib) / 2 << 21; /* whole chunks, as a replay's device has */           \
         return true;                                                                               \
     }
     GPUS(GPU_MATCH)
@@ -64,13 +64,23 @@ static void print_option(FILE *out, const cli_option *option)
     }
 }
 
+static bool takes_size(const cli_option *option)
+{
+    return option->argument != NULL && strstr(option->argument, "SIZE") != NULL;
+}
+
 static void print_help(FILE *out, const cli_usage *usage)
 {
+    bool sizes = false;
     static const cli_option help = OPTION_FLAG('h', "help", NULL, "this");
     fprintf(out, "usage: pleat %s %s\n\n%s\n", usage->command, usage->synopsis, usage->text);
     for (const cli_option *option = usage->options; option->kind != CLI_END; option++)
         print_option(out, option);
     print_option(out, &help);
+    for (const cli_option *option = usage->options; option->kind != CLI_END; option++)
+        sizes |= takes_size(option);
+    if (sizes)
+        fputs("\nsizes: powers of 1024, such as 64KiB, 20GiB\n", out);
     if (usage->tail != NULL)
         fprintf(out, "\n%s", usage->tail);
 }

@@ -45,6 +45,30 @@ class Elastic(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         return json.loads(run.stdout)
 
+    def test_an_answer_of_no_says_why_to_programs_too(self):
+        """It once was an empty object."""
+        for arguments, key in ((("--fit", "2MiB"), "fit_why_not"), (("--at", "0.01"), "at_why_not")):
+            run = pleat("plan", self.path("plan"), *arguments, "--json")
+            self.assertEqual(run.returncode, 1)
+            told = json.loads(run.stdout)
+            self.assertIn(told[key], run.stderr)
+        self.assertEqual(told["x"], "1/100")
+        rigid = self.path("rigid.plan")
+        self.assertEqual(pleat("plan", self.path("2.pickle"), "-o", rigid).returncode, 0)
+        run = pleat("plan", rigid, "--fit", "1GiB", "--json")
+        self.assertEqual((run.returncode, run.stdout), (3, ""))
+        self.assertIn("--no-replay is for making one", pleat("plan", rigid, "--no-replay").stderr)
+
+    def test_each_step_has_one_time(self):
+        """Of one recording whose sizes change the planner makes two models; JSON had the key twice."""
+        run = pleat("plan", self.path("varies.pickle"), "--json")
+        pairs = json.loads(run.stdout, object_pairs_hook=list)
+        (steps,) = [value for key, value in pairs if key == "step_seconds"]
+        names = [name for name, _ in steps]
+        self.assertEqual(sorted(set(names)), sorted(names))
+        self.assertIn("recipe", names)
+        self.assertIn("verify", names)
+
     def test_the_plan_says_what_it_was_fitted_from(self):
         elastic = self.plan["elastic"]
         self.assertEqual([trace["x"] for trace in elastic["traces"]], ["2", "4"])

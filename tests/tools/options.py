@@ -80,7 +80,11 @@ class Options(unittest.TestCase):
             ("plan", "--seconds", "-1", "--seconds is a number from 0 to 86400, not '-1'"),
             ("plan", "--seconds", "nan", "--seconds is a number from"),
             ("plan", "--max-maps", "1.5", "--max-maps is a whole number from 1 to 4294967295"),
-            ("replay", "--repeat", "3x", "--repeat is a whole number from 1 to 1000000"),
+            ("replay", "--repeat", "3x", "--repeat is a whole number from 11 to 1000000"),
+            ("replay", "--repeat", "10", "--repeat is a whole number from 11 to 1000000"),
+            ("compare", "--policies", "native,pleat,native", "the policy 'native' is named twice"),
+            ("bench plan", "--chunk", "2MiB,3MiB", "--chunk is a power of two from 512 B to 1 TiB"),
+            ("plan", "--at", "x", "--at is an x like 3, 5/2 or 2.5, not 'x'"),
             ("replay", "--backend", "hos", "--backend is one of host|cuda, not 'hos'"),
             ("replay", "--backend", "host|cuda", "--backend is one of"),
             ("export", "--format", "", "--format is one of"),
@@ -110,6 +114,42 @@ class Options(unittest.TestCase):
             self.assertIn(text, self.refused(command, *arguments))
         self.assertIn("wants a value", self.refused("compare", "a", "--budget"))
         self.assertIn("wants a value", self.refused("compare", "a", "-B"))
+
+    def test_options_that_would_be_passed_by_are_refused(self):
+        for line, text in [
+            ("remat a -p dtr --without partition", "--without leaves out a part of coop or stitched, not of 'dtr'"),
+            ("remat a -p coop --chunk 4MiB", "--chunk is what stitched maps, 'coop' maps nothing"),
+            ("plan a b --no-recipe", "--no-recipe is for one trace of one size"),
+            ("plan a --x 2 --no-recipe", "--no-recipe is for one trace of one size"),
+            ("plan a b --x 2,4 --max 3", "--max 3 is less than the largest x of --x, 4"),
+            ("plans remove --all --json", "--json is for list and show"),
+            ("plans remove a --json", "--json is for list and show"),
+            ("tenants --json -P", "--json and --prometheus are two forms: choose one"),
+            ("tenants remove-dead --json", "--json and --prometheus are options of list and watch"),
+            ("tenants reclaim a -P", "--json and --prometheus are options of list and watch"),
+            ("top --once --count 3", "--once is one frame, --count 3 are more"),
+        ]:
+            command, *arguments = line.split()
+            self.assertIn(text, self.refused(command, *arguments))
+
+    def test_sizes_are_read_alike(self):
+        """Powers of 1024, in letters of either case; of numbers only decimals."""
+        path = self.table("1,0,5,52428800\n2,1,7,104857600\n")
+        for size in ("20gib", "20GB", "20g", "20Gi", "20.0GiB", "20480mib", "20971520K", "21474836480", "21474836480b"):
+            told = json.loads(run("compare", path, "-p", "native", "-d", size, "--json").stdout)
+            self.assertEqual(told["fits"]["device_bytes"], 20 << 30, size)
+        for size in ("0x50000000", "1e10", "20giB2", "20gg", "20 GiB", "nan", "inf", "-1GiB", "+1GiB", ".5GiB", "1e3GiB", ""):
+            self.assertIn("such as 80GiB", self.refused("compare", "a", "-d", size))
+        for command in ("compare", "plan", "tenants", "bench plan"):
+            self.assertIn("sizes: powers of 1024, such as 64KiB, 20GiB", run(command, "--help").stdout)
+
+    def test_a_gpu_has_the_same_memory_everywhere(self):
+        path = self.table("1,0,5,52428800\n2,1,7,104857600\n")
+        told = json.loads(run("compare", path, "-p", "native", "-d", "h200", "--json").stdout)
+        trace = path + ".trace"
+        self.addCleanup(os.remove, trace)
+        self.assertEqual(json.loads(run("import", path, "-o", trace, "-d", "h200", "--json").stdout)["device_bytes"],
+                         told["fits"]["device_bytes"])
 
     def test_a_device_too_small_for_anything_runs_out_of_memory(self):
         """It once was as large as any other, or broke expandable segments."""
@@ -210,7 +250,8 @@ class Options(unittest.TestCase):
 
     def test_words_and_widths(self):
         words = run("help words").stdout
-        for word in ("max-live", "physical", "view", "lane", "handle", "alias", "scoped", "x"):
+        for word in ("max-live", "physical", "view", "lane", "handle", "alias", "scoped", "x", "cached", "folded", "layout",
+                     "remaps", "mark", "label", "segment", "metadata", "rest", "within"):
             self.assertRegex(words, rf"(?m)^{word} |\b{word} is")
         narrow = {**os.environ, "COLUMNS": "60"}
         for command in [c + " --help" for c in COMMANDS] + ["help words", "--help"]:

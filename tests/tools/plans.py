@@ -64,6 +64,17 @@ class Plans(unittest.TestCase):
         self.assertEqual(self.run_it("plans", "remove", "--all").returncode, 0)
         self.assertEqual(self.plans(), [])
 
+    def test_what_cannot_be_read_is_not_shown(self):
+        """As an object it once ended with 0."""
+        self.replay()
+        (plan,) = self.plans()
+        with open(os.path.join(self.folder.name, "pleat/plans", plan["file"]), "r+b") as file:
+            file.truncate(plan["file_bytes"] // 2)
+        self.assertIn("why_not", self.plans()[0])
+        for form in ((), ("--json",)):
+            done = self.run_it("plans", "show", plan["plan"], *form)
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+
     def test_bad_use_is_said(self):
         for words, code in ((("show",), 2), (("remove",), 2), (("remove", "x", "--all"), 2), (("nosuch",), 2),
                             (("show", "nosuch"), 3), (("remove", "nosuch"), 3), (("--all",), 2)):

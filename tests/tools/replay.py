@@ -173,7 +173,7 @@ class Replay(unittest.TestCase):
         late = result["repeats_late"]
         self.assertEqual(late["planned"], late["requests"])
         self.assertEqual(late["peak_live_bytes"], result["peak_live_bytes"])
-        ran = run("replay", SNAPSHOT, "--repeat", "0")
+        ran = run("replay", SNAPSHOT, "--repeat", "10")
         self.assertEqual(ran.returncode, 2)
 
     def test_two_shapes_in_turn_are_both_learned_again(self):

@@ -392,5 +392,8 @@ int bench_plan(int argc, char **argv)
     if (!parse_chunks(chunks, &arguments))
         return cli_bad_use("bench plan", "--chunk is up to %d sizes, not '%s'", MOST_CHUNKS,
                            chunks);
+    for (int i = 0; i < arguments.chunk_count; i++)
+        if (!cli_is_chunk(arguments.chunks[i]))
+            return cli_no_chunk("bench plan", arguments.chunks[i]);
     return bench_files(&arguments, argv + first, argc - first);
 }

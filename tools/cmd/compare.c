@@ -264,7 +264,9 @@ static void print_planned(const options *o, const findings *f)
     }
     if (own || given)
         printf("\n* follows a plan made beforehand%s; the others meet the job as it runs.\n",
-               !given ? ", of this very recording" : own ? ", stweaver of this very recording" : "");
+               !given ? ", of this very recording"
+               : own  ? ", stweaver of this very recording"
+                      : "");
     if (f->unfollowed)
         printf("\nThe plan %s is not followed: learning does as well, or another run has other "
                "requests (pleat plan).\n",
@@ -508,7 +510,9 @@ int cli_compare(int argc, char **argv)
         .tail =
             "live       the most that the job's tensors take at once: no allocator needs less\n"
             "physical   the most memory that the allocator takes from the device\n"
-            "virtual    the most address space that is mapped\n"
+            "virtual    the most address space that is mapped: less than physical where memory was "
+            "taken for a\n"
+            "           request that was then refused, or had to be served otherwise\n"
             "efficiency live / physical; steady: from the third iteration on\n"
             "planned    share of the steady iterations' requests that had a planned place\n"
             "calls      driver calls that a steady iteration waits for, and the time they would "

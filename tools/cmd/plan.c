@@ -237,6 +237,12 @@ static void print_folds(const pleat_plan *plan, const pleat__plan_report *report
         cli_plural(report->views), (unsigned long long)summary.alias_maps,
         cli_plural(summary.alias_maps), (unsigned long long)summary.handles,
         cli_plural(summary.handles), (unsigned long long)summary.lanes, cli_plural(summary.lanes));
+    char less[48];
+    if (plan->recipe == NULL && report->folded == 0 &&
+        report->place.height > summary.physical_bytes)
+        printf("folding laid the requests out anew, in the order in which they come: %s less than "
+               "the best contiguous placement, without a view\n",
+               cli_format_size(report->place.height - summary.physical_bytes, less, sizeof less));
     if (plan->handed_count > 0)
         printf("%.1f MiB pass from stream to stream, behind %u wait%s an iteration\n",
                (double)pleat__handed_bytes(plan) / (1 << 20), report->handed_waits,
@@ -357,11 +363,21 @@ static pleat_result open_others(const struct arguments *arguments, int device, s
     return PLEAT_OK;
 }
 
+static bool speaks_of_several(const struct arguments *arguments)
+{
+    return arguments->input_count > 1 || arguments->largest != NULL || arguments->names != NULL;
+}
+
 /* Whether several sizes are asked for, or spoken of. */
 static bool wants_recipe(const struct arguments *arguments)
 {
-    return arguments->input_count > 1 || arguments->largest != NULL || arguments->names != NULL ||
-           asks(arguments);
+    return speaks_of_several(arguments) || asks(arguments);
+}
+
+static int no_recipe_here(void)
+{
+    return cli_bad_use("plan", "--no-recipe is for one trace of one size: several traces, --x, "
+                               "--max, --at and --fit are about a recipe");
 }
 
 static pleat_result make_elastic(const struct arguments *arguments, const pleat__plan_watch *watch,
@@ -473,6 +489,7 @@ static const char *made_with(const struct arguments *arguments)
         {"--no-recipe", wanted->no_recipe},
         {"--lane-margin", wanted->lane_margin > 0},
         {"--device", arguments->device != NULL},
+        {"--no-replay", arguments->no_replay},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].given)
@@ -548,25 +565,19 @@ static int ask(const struct arguments *arguments)
     pleat_result result = cli_read_plan(arguments->inputs[0], &made);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
-    if (arguments->json) {
+    bool tells = arguments->json && made->recipe != NULL; /* else there is nothing to tell */
+    if (tells) {
         json_begin(&json, stdout);
         json_object(&json, NULL);
     }
-    int code = elastic_answer(arguments->inputs[0], made, &arguments->question,
-                              arguments->json ? &json : NULL);
-    if (arguments->json) {
+    int code =
+        elastic_answer(arguments->inputs[0], made, &arguments->question, tells ? &json : NULL);
+    if (tells) {
         json_end_object(&json);
         json_finish(&json);
     }
     pleat_plan_free(made);
     return code;
-}
-
-/* What a device may map at once; 0: what GPUs do. */
-static bool is_granularity(uint64_t bytes)
-{
-    const uint64_t least = 512, most = 1ull << 40;
-    return bytes == 0 || (bytes >= least && bytes <= most && (bytes & (bytes - 1)) == 0);
 }
 
 static int no_algorithm(const char *name)
@@ -592,6 +603,19 @@ static int bad_names(const struct arguments *arguments)
                        arguments->names);
 }
 
+/* --max, where --x says what the traces are: below the largest of them nothing is laid out. */
+static int check_largest(const struct arguments *arguments, const pleat__x *largest)
+{
+    uint64_t names[PLEAT__TRACES_MOST], most = 0;
+    (void)elastic_parse_names(arguments->names, names, arguments->input_count);
+    for (uint32_t i = 0; i < arguments->input_count; i++)
+        most = names[i] > most ? names[i] : most;
+    if (largest->v.num == largest->v.den && largest->u.num < most * largest->u.den)
+        return cli_bad_use("plan", "--max %s is less than the largest x of --x, %llu",
+                           arguments->largest, (unsigned long long)most);
+    return CLI_DONE;
+}
+
 static int check(struct arguments *arguments)
 {
     const pleat_plan_options *wanted = &arguments->plan;
@@ -606,16 +630,23 @@ static int check(struct arguments *arguments)
     if (arguments->names != NULL &&
         !elastic_parse_names(arguments->names, names, arguments->input_count))
         return bad_names(arguments);
-    if (!is_granularity(wanted->chunk_bytes))
-        return cli_bad_use("plan",
-                           "--chunk is a power of two from 512 B to 1 TiB, as what devices map is "
-                           "(GPUs 2MiB), not %llu bytes",
-                           (unsigned long long)wanted->chunk_bytes);
+    if (wanted->chunk_bytes != 0 && !cli_is_chunk(wanted->chunk_bytes))
+        return cli_no_chunk("plan", wanted->chunk_bytes);
+    if (arguments->question.at != NULL && !pleat__x_parse(arguments->question.at, &x))
+        return cli_bad_use("plan", "--at is an x like 3, 5/2 or 2.5, not '%s'",
+                           arguments->question.at);
+    if (arguments->question.step != NULL && !pleat__x_parse(arguments->question.step, &x))
+        return cli_bad_use("plan", "--step is a number like 1 or 1/2, not '%s'",
+                           arguments->question.step);
     if (arguments->question.step != NULL && arguments->question.fit == 0)
         return cli_bad_use("plan", "--step is of x in --fit, which is not asked");
     if (arguments->largest != NULL && !pleat__x_parse(arguments->largest, &x))
         return cli_bad_use("plan", "--max is an x like 3, 5/2 or 2.5, not '%s'",
                            arguments->largest);
+    if (wanted->no_recipe && speaks_of_several(arguments))
+        return no_recipe_here();
+    if (arguments->largest != NULL && arguments->names != NULL)
+        return check_largest(arguments, &x);
     return CLI_DONE;
 }
 
@@ -696,6 +727,8 @@ int cli_plan(int argc, char **argv)
         return cli_bad_use("plan", "takes one plan by itself");
     if (is_plan)
         return ask(&arguments);
+    if (wanted->no_recipe && wants_recipe(&arguments))
+        return no_recipe_here();
     return devices_run(&(device_run){.command = "plan",
                                      .path = arguments.inputs[0],
                                      .asked = arguments.device,

@@ -258,20 +258,29 @@ static void json_at(json_writer *json, const pleat_plan *instance,
     json_double(json, "at_seconds", seconds);
 }
 
+/* There is no such x, or none that fits: the last error says why. */
+static int answer_no(const char *key, json_writer *json)
+{
+    if (json != NULL)
+        json_string(json, key, pleat_last_error()->text);
+    fprintf(stderr, "pleat plan: %s\n", pleat_last_error()->text);
+    return CLI_NO;
+}
+
 static int answer_at(const pleat_plan *plan, const char *at, json_writer *json)
 {
     pleat__instance_report report;
     pleat_plan *instance;
     char text[TEXT];
     pleat__x x;
-    if (!pleat__x_parse(at, &x))
-        return cli_bad_use("plan", "--at is an x like 3, 5/2 or 2.5, not '%s'", at);
+    (void)pleat__x_parse(at, &x); /* the command line was checked */
     double start = now();
     pleat_result result = pleat__elastic_instance(plan, &x, NULL, &report, &instance);
     double seconds = now() - start;
     if (result == PLEAT_E_NOT_FOUND) {
-        fprintf(stderr, "pleat plan: %s\n", pleat_last_error()->text);
-        return CLI_NO;
+        if (json != NULL)
+            json_string(json, "x", pleat__x_text(&x, text, sizeof text));
+        return answer_no("at_why_not", json);
     }
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
@@ -335,8 +344,9 @@ static int answer_fit(const pleat_plan *plan, const elastic_question *question, 
     pleat_result result =
         pleat__elastic_fit(plan, question->fit, &plan->recipe->reference, step, &x, &need);
     if (result == PLEAT_E_NOT_FOUND) {
-        fprintf(stderr, "pleat plan: %s\n", pleat_last_error()->text);
-        return CLI_NO;
+        if (json != NULL)
+            json_uint(json, "fit_bytes", question->fit);
+        return answer_no("fit_why_not", json);
     }
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
@@ -358,7 +368,6 @@ static int answer_fit(const pleat_plan *plan, const elastic_question *question, 
 int elastic_answer(const char *path, const pleat_plan *plan, const elastic_question *question,
                    json_writer *json)
 {
-    pleat__x unused;
     if (plan->recipe == NULL) {
         fprintf(stderr,
                 "pleat plan: '%s': the plan has no recipe: it is for one size only; plan several "
@@ -366,8 +375,6 @@ int elastic_answer(const char *path, const pleat_plan *plan, const elastic_quest
                 path);
         return CLI_BAD_INPUT;
     }
-    if (question->step != NULL && !pleat__x_parse(question->step, &unused))
-        return cli_bad_use("plan", "--step is a number like 1 or 1/2, not '%s'", question->step);
     int code = CLI_DONE;
     if (question->at != NULL)
         code = answer_at(plan, question->at, json);

@@ -159,8 +159,10 @@ static pleat_result show(const options *o, const kept *all, const pleat__kept_pl
 {
     char id[ID_DIGITS + 1], text[32], live[32];
     pleat_plan *read;
+    PLEAT_TRY(pleat__plan_cache_read(all->folder, plan->name, &read));
     if (o->json) {
         json_writer json;
+        pleat_plan_free(read);
         json_begin(&json, stdout);
         json_object(&json, NULL);
         put_plan(&json, all, plan);
@@ -168,7 +170,6 @@ static pleat_result show(const options *o, const kept *all, const pleat__kept_pl
         json_finish(&json);
         return PLEAT_OK;
     }
-    PLEAT_TRY(pleat__plan_cache_read(all->folder, plan->name, &read));
     id_of(plan, id);
     printf("plan       %s\nfile       %s/%s\n", id, all->folder, plan->name);
     printf("program    %s\n", pleat__plan_cache_program(read));
@@ -298,6 +299,8 @@ int cli_plans(int argc, char **argv)
         return code;
     if (!is_well_formed(&o, argc - first, first < argc ? argv[first] : "list"))
         return bad_command(&o, argc - first, first < argc ? argv[first] : "list");
+    if (o.json && first < argc && strcmp(argv[first], "remove") == 0)
+        return cli_bad_use("plans", "--json is for list and show: remove has no figures");
     pleat_result result = run(&o, argc - first, argv + first);
     return result == PLEAT_OK ? CLI_DONE : cli_failed("plans", result);
 }

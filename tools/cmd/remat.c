@@ -317,6 +317,11 @@ static int remat(const options *o)
     return result == PLEAT_OK ? CLI_DONE : cli_failed("remat", result);
 }
 
+static bool is_run(const options *o, const char *policy)
+{
+    return o->policy == NULL || strcmp(o->policy, policy) == 0;
+}
+
 static int check(const options *o)
 {
     bool power = (o->chunk_bytes & (o->chunk_bytes - 1)) == 0;
@@ -324,6 +329,11 @@ static int check(const options *o)
         return cli_bad_use("remat", "--chunk: a power of two is wanted: 2MiB, 4MiB, ...");
     if (o->fungible && o->policy != NULL && strcmp(o->policy, "dtr") != 0)
         return cli_bad_use("remat", "--fungible has no addresses, which '%s' looks at", o->policy);
+    if (o->without != NULL && !is_run(o, "coop") && !is_run(o, "stitched"))
+        return cli_bad_use("remat", "--without leaves out a part of coop or stitched, not of '%s'",
+                           o->policy);
+    if (o->chunk_bytes != 0 && !is_run(o, "stitched"))
+        return cli_bad_use("remat", "--chunk is what stitched maps, '%s' maps nothing", o->policy);
     return CLI_GO_ON;
 }
 

@@ -239,7 +239,7 @@ int cli_replay(int argc, char **argv)
         OPTION_FLAG('c', "canary", &o.replay.canary,
                     "prove that no two live tensors share memory: each is filled with a\n"
                     "pattern that is verified when it is freed"),
-        OPTION_COUNT('r', "repeat", &o.replay.repeat, "N", 1, 1000000,
+        OPTION_COUNT('r', "repeat", &o.replay.repeat, "N", REPLAY_REPEATS_EARLY + 1, 1000000,
                      "then the last whole iteration N times: nothing may grow after ten"),
         OPTION_TEXT('a', "alternate", &o.other, "TRACE",
                     "then the last whole iterations of both traces in turn, in visits of 50"),

@@ -381,6 +381,10 @@ static const char *wrong_options(const options *o, const char *verb, int count)
         return "--guarantee, --cap and --priority are options of set TENANT";
     if (!watches && (o->interval != 0 || o->count != 0))
         return "--interval and --count are options of watch";
+    if (o->json && o->prometheus)
+        return "--json and --prometheus are two forms: choose one";
+    if ((o->json || o->prometheus) && count > 0 && !watches && strcmp(verb, "list") != 0)
+        return "--json and --prometheus are options of list and watch";
     if (sets && count == 2 && o->guarantee == NULL && o->cap == NULL && o->priority < 0)
         return "set TENANT wants --guarantee, --cap or --priority";
     return NULL;

@@ -347,6 +347,8 @@ int cli_top(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
+    if (o.once && o.count > 1)
+        return cli_bad_use("top", "--once is one frame, --count %u are more: choose one", o.count);
     if (isnan(o.interval)) {
         o.once |= o.count == 0 && !isatty(STDOUT_FILENO);
         o.interval = 1;

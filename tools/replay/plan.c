@@ -34,6 +34,11 @@ int replay_parse_policies(const char *command, const char *text, const char **na
             (void)replay_refuse_policy(command, name);
             return 0;
         }
+        for (int i = 0; i < count; i++)
+            if (names[i] == policy->name) {
+                cli_bad_use(command, "the policy '%s' is named twice", policy->name);
+                return 0;
+            }
         names[count++] = policy->name;
         if (text[length] == '\0')
             return count;

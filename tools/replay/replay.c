@@ -413,6 +413,8 @@ static void take_figures(pass *p, bool ended)
         r->peak_physical_bytes = stats.peak_physical_bytes;
     if (stats.virtual_bytes > r->peak_virtual_bytes)
         r->peak_virtual_bytes = stats.virtual_bytes;
+    uint64_t mapped = p->on_host ? atomic_load(&p->timed.most_mapped_bytes) : 0;
+    r->peak_virtual_bytes = mapped > r->peak_virtual_bytes ? mapped : r->peak_virtual_bytes;
     r->efficiency = share(r->peak_live_bytes, r->peak_physical_bytes);
     if (ended)
         take_steady_figures(p, &stats);

@@ -59,7 +59,8 @@ typedef struct replay_result {
     bool marked;         /* the recording says where they begin */
     uint64_t peak_live_bytes;
     uint64_t peak_physical_bytes;
-    uint64_t peak_virtual_bytes; /* mapped, looked at when iterations begin and end */
+    uint64_t
+        peak_virtual_bytes; /* mapped at once; on the GPU looked at when iterations begin and end */
     double efficiency;
     /* From the third iteration on, or the last that there is; all 0 after a refusal. */
     uint64_t steady_peak_live_bytes;
@@ -123,7 +124,7 @@ PLEAT_NODISCARD pleat_result replay_plan_for(const pleat_trace *trace, const ple
 /* Says for `command` that there is no policy of that name, and which there are; CLI_BAD_USE. */
 int replay_refuse_policy(const char *command, const char *name);
 /* The names of the policies in "a,b,c", at most `most`. 0, with a message on standard error for
- * `command`, when one is unknown or there are too many. */
+ * `command`, when one is unknown or named twice, or there are too many. */
 int replay_parse_policies(const char *command, const char *text, const char **names, int most);
 /* Whether it makes use of a plan file. */
 bool replay_follows_plans(const char *policy);

@@ -64,6 +64,26 @@ TIMED(copy_by_threads,
       (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
       device, stream, to, from, bytes)
 
+/* Of any thread. */
+static pleat_result map_counted(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
+{
+    timed_vmm *t = self;
+    PLEAT_TRY(map(self, va, bytes, handle));
+    uint64_t now = atomic_fetch_add(&t->mapped_bytes, bytes) + bytes;
+    uint64_t most = atomic_load(&t->most_mapped_bytes);
+    while (now > most && !atomic_compare_exchange_weak(&t->most_mapped_bytes, &most, now))
+        ;
+    return PLEAT_OK;
+}
+
+static pleat_result unmap_counted(void *self, pleat_va va, uint64_t bytes)
+{
+    timed_vmm *t = self;
+    PLEAT_TRY(unmap(self, va, bytes));
+    atomic_fetch_sub(&t->mapped_bytes, bytes);
+    return PLEAT_OK;
+}
+
 static uint64_t clock_ns(void *self)
 {
     const timed_vmm *t = self;
@@ -86,9 +106,9 @@ static const pleat_vmm_ops ops = {.abi = PLEAT_VMM_ABI,
                                   .free_range = free_range,
                                   .create = create,
                                   .release = release,
-                                  .map = map,
+                                  .map = map_counted,
                                   .set_access = set_access,
-                                  .unmap = unmap,
+                                  .unmap = unmap_counted,
                                   .export_handle = export_handle,
                                   .import_handle = import_handle,
                                   .event_create = event_create,
