@@ -383,11 +383,12 @@ static pleat_result check_range(const pleat_plan *plan, const pleat__x *x)
         return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: it is for one size only");
     if (pleat__x_in_range(recipe, x))
         return PLEAT_OK;
-    return pleat__fail(
-        PLEAT_E_NOT_FOUND,
-        "x = %s: the plan's sizes are for %s to %s: record a larger one, or plan with --max",
-        pleat__x_text(x, own, sizeof own), pleat__x_text(&recipe->lowest, low, sizeof low),
-        pleat__x_text(&recipe->highest, high, sizeof high));
+    bool below = pleat__fraction_compare(x->u, recipe->lowest.u) < 0;
+    return pleat__fail(PLEAT_E_NOT_FOUND, "x = %s: the plan's sizes are for %s to %s: record a %s",
+                       pleat__x_text(x, own, sizeof own),
+                       pleat__x_text(&recipe->lowest, low, sizeof low),
+                       pleat__x_text(&recipe->highest, high, sizeof high),
+                       below ? "smaller one" : "larger one, or plan with --max");
 }
 
 pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,

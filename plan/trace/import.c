@@ -136,6 +136,16 @@ static pleat_result refuse(const char *path, const bytes *all)
                        path);
 }
 
+/* Spreadsheets put a mark of UTF-8 in front of a table. */
+static bytes without_mark(const bytes *all)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    size_t size = sizeof mark - 1;
+    if (all->size < size || memcmp(all->data, mark, size) != 0)
+        return *all;
+    return (bytes){all->data + size, all->size - size};
+}
+
 static pleat_result decode(const char *path, const bytes *all, int device, bool *devices,
                            pleat__trace_form *form, pleat_trace **out)
 {
@@ -148,9 +158,10 @@ static pleat_result decode(const char *path, const bytes *all, int device, bool 
         *form = PLEAT__FORM_TRACE;
         return pleat__trace_decode(path, all->data, all->size, out);
     }
-    if (!looks_like_json(all) && looks_like_csv(all)) {
+    const bytes text = without_mark(all);
+    if (!looks_like_json(&text) && looks_like_csv(&text)) {
         *form = PLEAT__FORM_CSV;
-        return pleat__csv_decode(path, all->data, all->size, out);
+        return pleat__csv_decode(path, text.data, text.size, out);
     }
     return refuse(path, all);
 }

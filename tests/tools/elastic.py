@@ -53,6 +53,8 @@ class Elastic(unittest.TestCase):
             told = json.loads(run.stdout)
             self.assertIn(told[key], run.stderr)
         self.assertEqual(told["x"], "1/100")
+        self.assertIn("record a smaller one\n", run.stderr)
+        self.assertIn("record a larger one, or plan with --max\n", pleat("plan", self.path("plan"), "--at", "900").stderr)
         rigid = self.path("rigid.plan")
         self.assertEqual(pleat("plan", self.path("2.pickle"), "-o", rigid).returncode, 0)
         run = pleat("plan", rigid, "--fit", "1GiB", "--json")

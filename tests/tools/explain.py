@@ -118,6 +118,11 @@ class Explain(unittest.TestCase):
                 self.assertGreater(classes["within"], 0)
             self.assertNotIn("recompute", {advice["what"] for advice in told["advice"]})
             self.assertNotRegex(text + run("plan", path).stdout, "scoped|recompute|keeps for backward")
+        with open(table, "r+b") as file:
+            said = file.read()
+            file.seek(0)
+            file.write(b"\xef\xbb\xbf" + said)  # as spreadsheets begin it
+        self.assertEqual(run("import", table).returncode, 0)
 
     def test_limits_of_the_environment_are_not_the_jobs(self):
         """They made the native allocator run out of memory in a device of 80 GiB."""

@@ -17,7 +17,7 @@ bool footprint_has_phases(const pleat_plan *plan)
            strcmp(plan->labels[2], "fall") != 0;
 }
 
-static bool is_within(int class)
+bool footprint_is_within(int class)
 {
     return class == PLEAT__CLASS_TRANSIENT || class == PLEAT__CLASS_SCOPED;
 }
@@ -26,7 +26,7 @@ const char *footprint_class_name(bool has_phases, int class)
 {
     static const char *const names[PLEAT__CLASSES] = {"transient", "scoped", "crossing",
                                                       "persistent", "dynamic"};
-    return !has_phases && is_within(class) ? "within" : names[class];
+    return !has_phases && footprint_is_within(class) ? "within" : names[class];
 }
 
 int footprint_classes(bool has_phases, const uint64_t *bytes, const uint64_t *requests,
@@ -288,7 +288,6 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
     }
     f->plan = f->own_plan;
     if (result == PLEAT_OK) {
-        f->has_phases = footprint_has_phases(f->plan);
         plan_trial_run(f->plan, options->plan != NULL ? NULL : &made, &f->trace, 1, &f->trial);
     }
     return result;
@@ -304,6 +303,7 @@ pleat_result footprint_make(const pleat_trace *trace, const footprint_options *o
     pleat_result result = replay_requests(trace, f->arena, &f->device, &f->requests);
     f->buckets =
         f->requests.event_count < FOOTPRINT_BUCKETS ? f->requests.event_count : FOOTPRINT_BUCKETS;
+    f->has_phases = f->requests.phase_count > 1;
     if (result == PLEAT_OK)
         result = follow_live(f);
     if (result == PLEAT_OK)

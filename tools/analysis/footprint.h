@@ -30,6 +30,8 @@ typedef struct footprint_class {
  * what is live (plan/model/phases.c), which is no forward and backward: what is transient and what
  * is scoped is then not known, and both are "within" an iteration. */
 bool footprint_has_phases(const pleat_plan *plan);
+/* Whether only phases tell the class from the other one of an iteration. */
+bool footprint_is_within(int class);
 const char *footprint_class_name(bool has_phases, int class);
 /* The classes that can be told, into all[PLEAT__CLASSES], of arrays with PLEAT__CLASSES figures
  * (`requests` may be NULL); returns how many. */

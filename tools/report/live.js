@@ -1,12 +1,13 @@
 /* What is live over time: areas composed by class, phase, place or size; what is live at a moment, as
  * a flame graph and a table; two allocators side by side. */
 
-const classes = ['transient', 'scoped', 'crossing', 'persistent', 'dynamic', 'small', 'state'];
+const classes = ['transient', 'scoped', 'crossing', 'persistent', 'dynamic', 'small', 'state', 'within'];
 const classNames = ['transient: within a phase', 'scoped: freed in a later phase',
   'crossing: freed in the next iteration', 'persistent: weights, there before the first iteration',
   'dynamic: room for sizes that change (a lane)', 'small: under 1 MiB',
-  'persistent: optimizer states, made in an iteration'];
-const LONGEST = ['persistent', 'state', 'crossing', 'scoped', 'transient'];
+  'persistent: optimizer states, made in an iteration',
+  'within: of one iteration; the recording names no phases'];
+const LONGEST = ['persistent', 'state', 'crossing', 'scoped', 'transient', 'within'];
 const PALETTE = 9, NEVER = 0xffffffff, ROWS_MOST = 200;
 
 /* ---- the requests ---- */

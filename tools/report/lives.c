@@ -66,7 +66,9 @@ static void fill_columns(const footprint *f, const columns *c)
         c->free[i] = item->free_at;
         c->units[i] = units < UINT32_MAX ? (uint32_t)units : UINT32_MAX;
         c->phases[i] = item->alloc_phase;
-        c->classes[i] = class_of(r, item, marks);
+        uint8_t class = class_of(r, item, marks);
+        bool within = !f->has_phases && footprint_is_within(class);
+        c->classes[i] = within ? LIVES_CLASS_WITHIN : class;
         c->sites[i] = f->sites[r->numbers[i]];
     }
 }

@@ -7,6 +7,10 @@
 
 #include <tools/analysis/footprint.h>
 
+/* Of the page's classes (live.js), the one that stands for transient and scoped where the recording
+ * names no phases. */
+#define LIVES_CLASS_WITHIN (PLEAT__CLASSES + 2)
+
 /* Members "lives", "frames", "stacks" and "times" of the page's data. PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result lives_put(const footprint *footprint, FILE *out);
 

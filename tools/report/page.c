@@ -134,15 +134,16 @@ static pleat_result put_phases(const page *p)
 #define NO_REQUEST  UINT32_MAX
 
 /* A request as it is drawn: begin, end, place and size in units of 512 bytes, class, its number. */
-static void add_box(const pleat_plan *plan, const pleat__slot *slot, uint32_t request,
-                    uint32_t *box)
+static void add_box(const footprint *f, const pleat__slot *slot, uint32_t request, uint32_t *box)
 {
+    const pleat_plan *plan = f->plan;
+    bool within = !f->has_phases && footprint_is_within(slot->class);
     bool always = slot->class == PLEAT__CLASS_PERSISTENT;
     box[0] = always ? 0 : slot->alloc_at;
     box[1] = always || slot->free_at == PLEAT__NEVER ? plan->steady.events : slot->free_at;
     box[2] = (uint32_t)(slot->place / PLEAT__ALIGNMENT);
     box[3] = (uint32_t)pleat__ceil_div(slot->size, PLEAT__ALIGNMENT);
-    box[4] = slot->small && !always ? CLASS_SMALL : slot->class;
+    box[4] = slot->small && !always ? CLASS_SMALL : within ? LIVES_CLASS_WITHIN : slot->class;
     box[5] = request;
 }
 
@@ -172,10 +173,10 @@ static pleat_result put_boxes(const page *p)
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT &&
             plan->first.slots[i].place != PLEAT__NOWHERE)
-            add_box(plan, &plan->first.slots[i], i, boxes + BOX_WORDS * count++);
+            add_box(p->f, &plan->first.slots[i], i, boxes + BOX_WORDS * count++);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         if (plan->steady.slots[i].place != PLEAT__NOWHERE)
-            add_box(plan, &plan->steady.slots[i], plan->steady_request + i,
+            add_box(p->f, &plan->steady.slots[i], plan->steady_request + i,
                     boxes + BOX_WORDS * count++);
     put_array(p->out, "boxes", boxes, count * BOX_WORDS * sizeof *boxes);
     pleat__arena_free(p->f->arena, boxes);
@@ -207,7 +208,7 @@ static void put_plan_phases(const page *p)
     fprintf(p->out, ",\"begin\":%u,\"phases\":", begin);
     json_begin(&json, p->out);
     json_array(&json, NULL);
-    for (uint32_t i = 0; i < plan->steady.phase_count; i++) {
+    for (uint32_t i = 0; i < plan->steady.phase_count && p->f->has_phases; i++) {
         json_array(&json, NULL);
         json_uint(&json, NULL, plan->steady.phases[i].begin_at);
         json_string(&json, NULL, plan->labels[plan->steady.phases[i].label]);
