@@ -172,6 +172,28 @@ class Compare(unittest.TestCase):
         self.assertIn("* follows a plan made beforehand, of this very recording", run("compare", SNAPSHOT, "--no-fit").stdout)
         self.assertRegex(text, r"stweaver ran out of memory .*: the plan takes 9\d+\.\d+ MiB, the device has 5120\.00 MiB")
 
+    def test_only_a_plan_that_is_followed_is_marked(self):
+        """A plan that only answers questions was marked as followed."""
+        moe, lost, kept = (os.path.join(self.folder.name, name) for name in ("moe.pickle", "lost.plan", "kept.plan"))
+        subprocess.run([sys.executable, DRAWN, "--seed", "5", "--family", "moe", "-o", moe], check=True,
+                       stdout=subprocess.DEVNULL)
+        for path, plan, followed in ((moe, lost, False), (SNAPSHOT, kept, True)):
+            run("plan", path, "-o", plan, "-s", "0")
+            _, told = compare(path, "-P", plan, "-p", "stweaver,pleat", "--no-fit")
+            self.assertEqual(told["pleat"]["planned_beforehand"], followed)
+            self.assertTrue(told["stweaver"]["planned_beforehand"])
+            text = run("compare", path, "-P", plan, "-p", "stweaver,pleat", "--no-fit").stdout
+            self.assertEqual("pleat *" in text, followed)
+            self.assertEqual("is not followed: learning does as well" in text, not followed)
+            self.assertIn("* follows a plan made beforehand, stweaver of this very recording; the others" if followed else
+                          "* follows a plan made beforehand, of this very recording; the others", text)
+
+    def test_virtual_memory_is_counted_when_it_is_mapped(self):
+        """It was looked at between iterations: a job that was refused in one had more physical memory."""
+        for policy in ("native", "pleat"):
+            _, told = compare(SNAPSHOT, "-p", policy, "-B", "9640MiB", "--no-fit")
+            self.assertGreaterEqual(told[policy]["virtual_bytes"], told[policy]["peak_physical_bytes"])
+
     def on_terminal(self, *arguments):
         """What a command says on a terminal while it works."""
         end, other = pty.openpty()

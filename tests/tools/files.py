@@ -357,5 +357,22 @@ class Files(unittest.TestCase):
             self.assertAlmostEqual(summary["peak_segment_bytes"] / 2**30, reserved, delta=0.001)
 
 
+class StandardInput(unittest.TestCase):
+    def test_import_reads_a_pipe(self):
+        """Of several GPUs too, for which a recording is read once more."""
+        table = b"id,lower,upper,size\n1,0,5,52428800\n2,1,7,104857600\n"
+        done = subprocess.run([PLEAT, "import", "-", "--json"], input=table, capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertEqual(json.loads(done.stdout)["requests"], 2)
+        several = {"device_traces": [[{"action": "alloc", "addr": 4096, "size": 1 << 20, "stream": 0, "time_us": 1}]
+                                     for _ in range(2)], "segments": []}
+        done = subprocess.run([PLEAT, "import", "-", "--json"], input=pickle.dumps(several), capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertEqual(set(json.loads(done.stdout)["devices"]), {"0", "1"})
+        done = subprocess.run([PLEAT, "import", "-"], input=b"", capture_output=True)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(b"'/dev/stdin': byte 0: the file is empty", done.stderr)
+
+
 if __name__ == "__main__":
     suite.main()

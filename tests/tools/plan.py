@@ -188,6 +188,15 @@ class Plan(unittest.TestCase):
         self.assertTrue(tried["learning_is_better"])
         self.assertEqual(self.taken(drawn[0], "--plan", plan), self.taken(drawn[0]))
 
+    def test_what_the_folding_step_did_is_said(self):
+        """With no request in a view it once stood there as if it had done nothing."""
+        told, text = self.planned(JOB), pleat("plan", JOB).stdout
+        self.assertIn("0 requests folded into 0 views", text)
+        saved = told["contiguous_bytes"] - told["physical_bytes"]
+        self.assertGreater(saved, 100 << 20)
+        self.assertIn(f"folding laid the requests out anew, in the order in which they come: {saved / 2**20:.3f} MiB less",
+                      " ".join(text.split()))
+
     def test_a_plan_is_tried_as_its_program_runs(self):
         """What the recording does not mark is not marked while the plan is tried on it."""
         drawn = self.path("untold.pickle.gz")
