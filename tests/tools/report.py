@@ -391,6 +391,19 @@ class Report(unittest.TestCase):
         self.assertRegex(did["place"], r'^layer<\d> \(me/net/block.py:40\) "of \d+<"$')
         self.assertEqual(did["ways"], ["class", "phase", "place", "function", "module", "annotation", "size"])
 
+    @unittest.skipUnless(BROWSER, "no chromium: the page is not looked at in a browser")
+    def test_a_small_table_has_small_units_and_no_phases(self):
+        """Curves were in GiB, and what no label told was called scoped."""
+        table, page = (os.path.join(self.folder.name, name) for name in ("small.csv", "small.html"))
+        with open(table, "w", encoding="utf-8") as file:
+            file.write("id,lower,upper,size\n" + "".join(f"{i},{i},{i + 9},{4096 * (i % 7 + 1)}\n" for i in range(64)))
+        self.assertEqual(run("report", table, "-o", page).returncode, 0)
+        with open(page, encoding="utf-8") as file:
+            seen, errors = self.see(file.read(), 1280, 800)
+        self.assertEqual((errors, seen["problems"]), ([], []))
+        self.assertRegex(seen["views"]["curves"]["read"], r"0\.1\d+ MiB live: within 0\.1\d+; native holds 2\.000")
+        self.assertEqual(set(seen["person"]["found"]), {"within"})
+
     def drive(self, page, wanted, width, height, without=()):
         seen, errors = self.see(page, width, height)
         self.assertEqual([view for view in seen["views"] if view not in without], wanted)

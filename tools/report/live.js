@@ -103,7 +103,7 @@ function liveRows(from, to, columns) {
     if (most < 0) return;
     const row = [at];
     let sum = 0;
-    for (const bytes of kept) row.push((sum += bytes) / GIB);
+    for (const bytes of kept) row.push((sum += bytes) / SCALE);
     for (const c of held) row.push(heldAt(c, at, step));
     out.push(row);
     most = -1;
@@ -125,13 +125,13 @@ const held = (data.policies || []).map((p) => ({
   name: p.name, low: decode(p.low, Float32Array), high: decode(p.high, Float32Array),
   shown: p.name === 'native' || p.name === 'pleat',
 }));
-/* The most in the buckets of so many events from one on, in GiB; null: it had run out of memory. */
+/* The most in the buckets of so many events from one on, in the curves' unit; null: it had run out of memory. */
 function heldAt(curve, event, step) {
   const first = clamp(Math.floor(event * data.buckets / data.events), 0, data.buckets - 1);
   const last = clamp(Math.floor((event + step) * data.buckets / data.events), first, data.buckets - 1);
   let most = -1;
   for (let b = first; b <= last; b++) most = Math.max(most, curve.high[b]);
-  return most < 0 ? null : most / GIB;
+  return most < 0 ? null : most / SCALE;
 }
 
 function readLive(row) {
@@ -145,7 +145,7 @@ function readLive(row) {
   const holds = held.map((c, k) => [c, row[names.length + 1 + k]]).filter((h) => h[0].shown && h[1] !== null)
     .map((h) => `${h[0].name} holds ${h[1].toFixed(3)}`);
   byId('curves-read').textContent = `${moment(event)}, iteration ${iterationAt(event)}, phase ` +
-    `${phaseName(runAt(event))}: ${row[names.length].toFixed(3)} GiB live: ${parts.join(', ')}` +
+    `${phaseName(runAt(event))}: ${row[names.length].toFixed(3)} ${SCALE_NAME} live: ${parts.join(', ')}` +
     (holds.length ? `; ${holds.join(', ')}` : '');
 }
 
@@ -398,7 +398,7 @@ function sideRows(which) {
         most = Math.max(most, curve.high[k]);
         living = Math.max(living, liveHigh[k]);
       }
-      out.push([(b + 0.5) * data.events / data.buckets, living / GIB, most < 0 ? null : most / GIB]);
+      out.push([(b + 0.5) * data.events / data.buckets, living / SCALE, most < 0 ? null : most / SCALE]);
     }
     return out;
   };
@@ -418,10 +418,10 @@ function makeSides() {
       colours: () => [colour('persistent'), colour(choose.value)], shown: [true, true], tick: tickOf,
       read: (row) => {
         byId(`${which}-read`).textContent = `${moment(Math.round(row[0]))}: ${row[2] === null ? 'out of memory' :
-          `holds ${row[2].toFixed(3)} GiB, live ${row[1].toFixed(3)}, idle ${(row[2] - row[1]).toFixed(3)}`}`;
+          `holds ${row[2].toFixed(3)} ${SCALE_NAME}, live ${row[1].toFixed(3)}, idle ${(row[2] - row[1]).toFixed(3)}`}`;
       },
       more: { customBars: false, fillGraph: true, fillAlpha: 0.55, xlabel: '',
-              valueRange: [0, most / GIB * 1.04], underlayCallback: drawMarks },
+              valueRange: [0, most / SCALE * 1.04], underlayCallback: drawMarks },
       moved: (span) => sides.forEach((s) => { if (s.at()[0] !== span[0] || s.at()[1] !== span[1]) s.show(...span); }),
     });
     sides.push(side);

@@ -22,6 +22,7 @@
 #include <internal/error.h>
 #include <plan/base/file.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -292,9 +293,18 @@ static pleat_result put_job(const page *p)
     return put_plan(p);
 }
 
+/* The most that is drawn: it gives curves their unit. */
+static double most_of(const page *p)
+{
+    double most = p->f != NULL ? (double)p->f->max_live_bytes : 0;
+    for (int i = 0; p->f != NULL && i < p->f->policy_count; i++)
+        most = fmax(most, (double)p->f->policies[i].result.peak_physical_bytes);
+    return p->run != NULL ? fmax(most, run_figures_of(p->run, p->f).whole.physical_bytes) : most;
+}
+
 static pleat_result put_data(const page *p)
 {
-    fprintf(p->out, "{\"job\":%s", p->f != NULL ? "true" : "false");
+    fprintf(p->out, "{\"job\":%s,\"most\":%.17g", p->f != NULL ? "true" : "false", most_of(p));
     PLEAT_TRY(put_job(p));
     PLEAT_TRY(put_run(p));
     fputc('}', p->out);

@@ -5,6 +5,8 @@
 const data = JSON.parse(document.getElementById('data-json').textContent);
 const byId = (id) => document.getElementById(id);
 const GIB = 2 ** 30, UNIT = 512, UNMAPPED = 0xffffffff;
+/* The unit of curves: allocators hold a MiB at least. */
+const [SCALE, SCALE_NAME] = data.most >= GIB ? [GIB, 'GiB'] : [2 ** 20, 'MiB'];
 
 function decode(text, Type) {
   if (Uint8Array.fromBase64) return new Type(Uint8Array.fromBase64(text).buffer);
@@ -99,7 +101,7 @@ function plot(id, of) {
   graph = new Dygraph(box, current, Object.assign({
     labels: of.labels, customBars: true, fillAlpha: 0.25, strokeWidth: 1.5,
     connectSeparatedPoints: false, includeZero: true, digitsAfterDecimal: 3,
-    ylabel: 'GiB', dateWindow: at, legend: 'never', xRangePad: 0, animatedZooms: false,
+    ylabel: SCALE_NAME, dateWindow: at, legend: 'never', xRangePad: 0, animatedZooms: false,
     visibility: of.shown, interactionModel: { ...mouse, dblclick: () => show(...whole) },
     axes: { x: { axisLabelFormatter: of.tick, pixelsPerLabel: 95 },
             y: { axisLabelFormatter: (y) => `${+y.toFixed(3)}`, axisLabelWidth: 50 } },
@@ -157,7 +159,7 @@ function runRows(flat, width, from, to, columns) {
       runCurves.forEach((c, i) => { most[i] = Math.max(most[i], flat[k * width + c[2]]); });
     }
     out.push([flat[(end - 1) * width + RUN.to],
-              ...most.map((m, i) => [(i ? m : low) / GIB, m / GIB, m / GIB])]);
+              ...most.map((m, i) => [(i ? m : low) / SCALE, m / SCALE, m / SCALE])]);
   }
   return out;
 }
@@ -166,7 +168,7 @@ function runRows(flat, width, from, to, columns) {
 function drawPlanned(context, area, g) {
   for (const [bytes, dash] of [[data.run.planned, []], [data.run.plannedLive, [6, 4]]]) {
     if (!bytes) continue;
-    const y = g.toDomYCoord(bytes / GIB);
+    const y = g.toDomYCoord(bytes / SCALE);
     if (y < area.y || y > area.y + area.h) continue;
     context.strokeStyle = colour('planned');
     context.lineWidth = 2;
@@ -195,8 +197,8 @@ function makeRunPlot(id, text, what, unit, narrow) {
     shown: runCurves.map(() => true), tick: (x) => (unit ? `${+x.toFixed(3)}` : count(x)),
     read: (row) => {
       byId(`${id}-read`).textContent = `${what} ${unit ? row[0].toFixed(3) + ' s' : count(row[0])}: ` +
-        runCurves.map((c, i) => `${c[1]} ${row[i + 1][2].toFixed(3)} GiB`).join('; ') +
-        (data.run.planned ? `; planned ${(data.run.planned / GIB).toFixed(3)} GiB` : '');
+        runCurves.map((c, i) => `${c[1]} ${row[i + 1][2].toFixed(3)} ${SCALE_NAME}`).join('; ') +
+        (data.run.planned ? `; planned ${(data.run.planned / SCALE).toFixed(3)} ${SCALE_NAME}` : '');
     },
     more: { xlabel: unit ? 'seconds' : 'iterations', underlayCallback: drawPlanned },
   });
