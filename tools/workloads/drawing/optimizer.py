@@ -9,45 +9,54 @@ from drawing.graph import cost
 CHUNK = 65536  # elements that one block of a foreach kernel takes
 
 
+def groups_of(sizes, items):
+    """Sizes by type, as torch's foreach groups them: in a hash table, whose newest entry is first."""
+    groups = {}
+    for size, item in zip(sizes, items):
+        groups.setdefault(item, []).append(size)
+    return list(groups.values())[::-1]
+
+
+def free_all(memory, blocks):
+    """Frees what a list held: the last one goes first."""
+    for block in reversed(blocks):
+        memory.free(block)
+
+
 class Optimizer:
-    def __init__(self, config, trained, sizes):
-        """`sizes`: bytes that this rank steps of each parameter."""
+    def __init__(self, config, trained, sizes, items):
+        """`sizes`: bytes that this rank steps of each parameter; `items`: bytes of an element."""
         self.kind = config["optimizer"]  # adam or sgd
         self.way = config["optimizer_way"]  # foreach, fused, loop, host, flat
         self.clip = config["clip"]
         self.most = max(parameter.count for parameter in trained)
         self.sizes = sizes
+        self.groups = groups_of(sizes, items)
         self.started = False
 
     def moved(self, times):
         return sum(self.sizes) * times
 
     def clip_norm(self, run):
-        """clip_grad_norm_: each gradient's norm, theirs, and a factor."""
+        """clip_grad_norm_: each gradient's norm, theirs, and a factor. It is foreach whatever the
+        optimizer is, since its own argument says so and its default on a GPU is foreach."""
         memory, count = run.memory, len(self.sizes)
-        if self.way == "loop":
-            norms = []
-            for size in self.sizes:
-                norms.append(memory.alloc(4))
-                memory.spend(cost(size))
-        else:
-            work = memory.alloc(4 * count * -(-self.most // CHUNK))
-            norms = [memory.alloc(4) for _ in self.sizes]
-            memory.spend(cost(self.moved(1)))
-            memory.free(work)
+        work = memory.alloc(4 * count * -(-self.most // CHUNK))
+        norms = [memory.alloc(4) for _ in self.sizes]
+        memory.spend(cost(self.moved(1)))
+        memory.free(work)
         stacked, total = memory.alloc(4 * count), memory.alloc(4)
         memory.spend(cost() * 2)
         memory.free(stacked)
-        for norm in reversed(norms):
-            memory.free(norm)
+        free_all(memory, norms)
         factors = [memory.alloc(4) for _ in range(3)]
         memory.free(factors[1])
         memory.free(factors[0])
         clamped = memory.alloc(4)
         memory.spend(cost(self.moved(2)))
         memory.free(factors[2])
-        memory.free(total)
         memory.free(clamped)
+        memory.free(total)  # the caller has it, and drops it
 
     def step(self, run):
         if self.clip:
@@ -69,22 +78,36 @@ class Optimizer:
         if self.way == "fused":
             memory.spend(cost(self.moved(7)))
         elif self.way == "foreach":
-            roots = [memory.alloc(size) for size in self.sizes]
-            memory.spend(cost(self.moved(14)))
-            for root in reversed(roots):
-                memory.free(root)
+            self.adam_foreach(memory)
         elif self.way == "loop":
-            for size in self.sizes:
-                root = memory.alloc(size)
-                quotient = memory.alloc(size)
-                memory.spend(cost(14 * size))
-                memory.free(root)
-                memory.free(quotient)
+            self.adam_loop(memory)
         else:  # the states are the host's: gradients go there, weights come back, piece by piece
             for size in self.sizes:
                 staged = memory.alloc(size)
                 memory.spend(max(10.0, 2 * size / 5e4))
                 memory.free(staged)
+
+    def adam_foreach(self, memory):
+        """The roots of one type's parameters are a variable, which lives until the next type's are
+        made."""
+        last = []
+        for group in self.groups:
+            roots = [memory.alloc(size) for size in group]
+            memory.spend(cost(14 * sum(group)))
+            free_all(memory, last)
+            last = roots
+        free_all(memory, last)
+
+    def adam_loop(self, memory):
+        """A parameter's quotient is a variable, which lives until the next one's is made."""
+        last = []
+        for size in self.sizes:
+            root, quotient = memory.alloc(size), memory.alloc(size)
+            memory.spend(cost(14 * size))
+            memory.free(root)
+            free_all(memory, last)
+            last = [quotient]
+        free_all(memory, last)
 
     def flat(self, run):
         """Not torch's: all in one, gradients gathered into a buffer for the step."""
@@ -101,15 +124,16 @@ class Optimizer:
 
     def sgd(self, run):
         memory = run.memory
+        if self.way == "fused":
+            self.make_momenta(run)
+            memory.spend(cost(self.moved(5)))
+            return
         if self.way == "foreach":
             decayed = [memory.alloc(size) for size in self.sizes]
             memory.spend(cost(self.moved(3)))
-            if not self.started:
-                for size in self.sizes:
-                    run.keep(size)
+            self.make_momenta(run)
             memory.spend(cost(self.moved(5)))
-            for one in reversed(decayed):
-                memory.free(one)
+            free_all(memory, decayed)
             return
         for size in self.sizes:
             decayed = memory.alloc(size)
@@ -117,3 +141,8 @@ class Optimizer:
                 run.keep(size)
             memory.spend(cost(8 * size))
             memory.free(decayed)
+
+    def make_momenta(self, run):
+        if not self.started:
+            for size in self.sizes:
+                run.keep(size)

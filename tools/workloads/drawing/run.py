@@ -71,8 +71,9 @@ class Run:
         )
         if self.config["precision"] == "master":
             self.make_masters()
-        sizes = [self.share(p) * self.item(p) for p in self.trained]
-        self.optimizer = Optimizer(self.config, self.trained, sizes)
+        items = [self.item(parameter) for parameter in self.trained]
+        sizes = [self.share(parameter) * item for parameter, item in zip(self.trained, items)]
+        self.optimizer = Optimizer(self.config, self.trained, sizes, items)
 
     def item(self, parameter):
         """Bytes of an element where the optimizer works."""
