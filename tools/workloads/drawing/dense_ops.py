@@ -15,6 +15,19 @@ def rows_of(tensor):
     return tensor.count // tensor.shape[-1] if tensor.shape[-1] else 0
 
 
+def passing_sum(tensors, item):
+    """The rule of a sum in a type: its gradient is each summand's, cast where that is of another."""
+    casts = [None if t.source is None else 0 if t.item == item else t.size for t in tensors]
+
+    def rule(back, g):
+        return [
+            None if cast is None else back.alloc(cast) if cast else back.share(g[0])
+            for cast in casts
+        ]
+
+    return rule
+
+
 class Dense(Graph):
     """A graph with these operators."""
 
@@ -47,6 +60,10 @@ class Dense(Graph):
     def used(self, x):
         """An activation in the arithmetic's type, where autocast casts."""
         return self.to(x, self.ITEM) if self.autocast and x.item != self.ITEM else x
+
+    def wide(self, x):
+        """An activation in fp32, where autocast runs an operator in that: norms, powers, resizing."""
+        return self.to(x, 4) if self.autocast else x
 
     def to(self, x, item):
         """A copy in another type."""
@@ -94,9 +111,9 @@ class Dense(Graph):
             self.node(self.passing_copy(x), [x], [y], [])
         return y
 
-    def slice(self, x, rows):
-        """The next `rows` rows of x by indexing: the gradient is zeros but for them."""
-        y = Tensor(x.storage, (rows,) + x.shape[1:], x.item)
+    def slice(self, x, shape):
+        """A part of x of this shape by indexing: the gradient is zeros but for it."""
+        y = Tensor(x.storage, shape, x.item)
         if x.source is not None:
             total = x.size
 
@@ -226,16 +243,15 @@ class Dense(Graph):
         item = max(x.item, y.item)
         (z,) = self.run([x, y], [(x.shape, item)], us=cost(3 * x.count * item))
         if self.needs(x, y):
-            # What was of another type gets its gradient in that.
-            casts = [None if t.source is None else 0 if t.item == item else t.size for t in (x, y)]
+            self.node(passing_sum([x, y], item), [x, y], [z], [])
+        return z
 
-            def rule(back, g):
-                return [
-                    None if cast is None else back.alloc(cast) if cast else back.share(g[0])
-                    for cast in casts
-                ]
-
-            self.node(rule, [x, y], [z], [])
+    def add_in_place(self, x, y):
+        """x += y, where nothing saved x."""
+        self.run([x, y], [], us=cost(3 * x.size))
+        z = Tensor(x.storage, x.shape, x.item)
+        if self.needs(x, y):
+            self.node(passing_sum([x, y], x.item), [x, y], [z], [])
         return z
 
     def add_rows(self, x, y):
@@ -253,38 +269,57 @@ class Dense(Graph):
         return z
 
     def multiply(self, x, y):
-        """x * y, of one shape or y one number a row."""
-        (z,) = self.run([x, y], [(x.shape, x.item)], us=cost(3 * x.size))
+        """x * y, of one shape or the smaller one repeated, in the wider of their types."""
+        large, item = max((x, y), key=lambda t: t.count), max(x.item, y.item)
+        whole = large.count * item
+        (z,) = self.run([x, y], [(large.shape, item)], us=cost(3 * whole))
         if self.needs(x, y):
             sizes = (x.size, y.size)
             wants = [t.source is not None for t in (x, y)]
-            whole = x.size
+
+            def fitted(back, gradient, size):
+                """Summed over what was repeated, and in the type of what the gradient is of."""
+                if gradient is None or size == whole:
+                    return gradient
+                result = back.alloc(size)
+                back.spend(cost(whole))
+                back.free(gradient)
+                return result
 
             def rule(back, gradients):
                 second = back.alloc(whole) if wants[1] else None
                 first = back.alloc(whole) if wants[0] else None
                 back.spend(2 * cost(3 * whole))
-                if wants[1] and sizes[1] != whole:  # summed over what it was repeated for
-                    total = back.alloc(sizes[1])
-                    back.spend(cost(whole))
-                    back.free(second)
-                    second = total
-                return [first, second]
+                first = fitted(back, first, sizes[0])
+                return [first, fitted(back, second, sizes[1])]
 
             self.node(rule, [x, y], [z], [y if wants[0] else None, x if wants[1] else None])
         return z
 
     def mean_rows(self, x):
-        """The mean of each row; its gradient is spread by views."""
+        """The mean of each row; its gradient is a quotient as large as what it is the mean of."""
         (y,) = self.run([x], [((rows_of(x), 1), x.item)], us=cost(x.size))
         if self.needs(x):
-            size = y.size
+            self.node(self.passing_copy(x), [x], [y], [])
+        return y
+
+    def power(self, x, saves="input"):
+        """pow(2) (saves its input) or rsqrt (its output): their gradient is a product of the
+        incoming one, a factor and another power, which are there until it is made."""
+        x = self.wide(x)
+        (y,) = self.run([x], [(x.shape, x.item)], us=cost(2 * x.size))
+        if self.needs(x):
+            size = x.size
 
             def rule(back, gradients):
-                back.spend(cost(size))
-                return [back.alloc(size)]
+                power, scaled = back.alloc(size), back.alloc(size)
+                result = back.alloc(size)
+                back.spend(2 * cost(2 * size) + cost(3 * size))
+                back.free(scaled)
+                back.free(power)
+                return [result]
 
-            self.node(rule, [x], [y], [])
+            self.node(rule, [x], [y], [x if saves == "input" else y])
         return y
 
     def dropout(self, x, share):
@@ -296,6 +331,7 @@ class Dense(Graph):
         return y
 
     def softmax(self, x):
+        x = self.wide(x)
         (y,) = self.run([x], [(x.shape, x.item)], us=cost(2 * x.size))
         if self.needs(x):
             size = x.size
@@ -312,14 +348,12 @@ class Dense(Graph):
     # ---- norms ----
 
     def layer_norm(self, x, weight, bias):
-        """In the input's type; means and deviations in fp32. Under autocast the result is fp32."""
+        """In the input's type; means and deviations in fp32."""
+        x = self.wide(x)
         rows = rows_of(x)
-        item = 4 if self.autocast else x.item
-        if item != x.item:
-            x = self.to(x, item)
         w, b = self.weight(weight), self.weight(bias)
         y, mean, deviation = self.run(
-            [x, w, b], [(x.shape, item), ((rows,), 4), ((rows,), 4)], us=cost(2 * x.size)
+            [x, w, b], [(x.shape, x.item), ((rows,), 4), ((rows,), 4)], us=cost(2 * x.size)
         )
         if self.needs(x, w, b):
             sizes = [t.size if t.source is not None else None for t in (x, w, b)]
@@ -334,6 +368,7 @@ class Dense(Graph):
         return y
 
     def rms_norm(self, x, weight):
+        x = self.wide(x)
         rows = rows_of(x)
         w = self.weight(weight)
         y, deviation = self.run([x, w], [(x.shape, x.item), ((rows,), 4)], us=cost(2 * x.size))
@@ -353,6 +388,7 @@ class Dense(Graph):
 
     def attention(self, query, key, value, samples, heads, kv_heads, lengths, dropout=0.0):
         """scaled_dot_product_attention by cuDNN; lengths: of the queries, of the keys."""
+        value, key, query = (self.used(t) for t in (value, key, query))  # the last is cast first
         rows, columns = lengths
         width = query.count // (samples * heads * rows)
         shape = (samples, rows, heads * width)
@@ -387,12 +423,21 @@ class Dense(Graph):
         return y
 
     def concatenate(self, tensors, shape):
-        (y,) = self.run(tensors, [(shape, tensors[0].item)], us=cost(sum(t.size for t in tensors)))
+        """cat, in the widest of their types: gradients are views of the whole's."""
+        item = max(tensor.item for tensor in tensors)
+        (y,) = self.run(tensors, [(shape, item)], us=cost(sum(t.size for t in tensors)))
         if self.needs(*tensors):
-            wants = [tensor.source is not None for tensor in tensors]
+            dense = tensors[0].shape[1:] == tuple(shape)[1:]  # joined along the first side
+            sizes = [None if t.source is None else t.size for t in tensors]
+            casts = [t.item != item for t in tensors]
 
-            def rule(back, g):  # views of the whole's gradient
-                return [back.share(g[0]) if want else None for want in wants]
+            def part(back, whole, size, cast):
+                if size is None:
+                    return None
+                return back.alloc(size) if cast else back.part(whole, size, dense)
+
+            def rule(back, g):
+                return [part(back, g[0], size, cast) for size, cast in zip(sizes, casts)]
 
             self.node(rule, tensors, [y], [])
         return y

@@ -13,8 +13,9 @@ def step(model, samples, past, new):
     width = config["hidden"] // heads
     narrow = width * (config.get("kv_heads") or heads)
     tokens = ops.input((samples, new), 8)
+    items = (Rotary.item(ops) if config["rotary"] else ops.ITEM, ops.ITEM)  # keys', values'
     caches = [
-        [ops.input((samples, past, narrow), 2, given=True) for _ in range(2)] if past else None
+        [ops.input((samples, past, narrow), item, given=True) for item in items] if past else None
         for _ in model.blocks
     ]
     x = model.embed(ops, tokens, (samples, new))

@@ -8,7 +8,7 @@ this shape:
 - A storage is freed after its last use, unless a node saved it: then after that node's backward.
 - Backward goes as torch's engine does: of the nodes whose gradients are all there the youngest
   first, and gradients of parameters at once. A second gradient for the same place is added into the
-  first where nothing else holds it, else into a new one.
+  first where nothing else holds it and it is dense, else into a new one.
 - A checkpointed segment saves only what goes into it, and runs again in backward. A reentrant one
   (torch.utils.checkpoint's older kind) does so whole, when the gradient of its result comes, and
   keeps the result until its own backward is done; the newer kind when its first node wants what it
@@ -43,6 +43,33 @@ class Storage:
         self.saves = 0  # nodes that save it
         self.slot = None
         self.holds = 0  # in backward: who holds it
+
+    dense = True
+
+    @property
+    def whole(self):
+        return self
+
+
+class Part:
+    """A view of a part of a gradient. Where it is not dense nothing is added into it in place, and an
+    operator that wants it in order copies it."""
+
+    __slots__ = ("whole", "size", "dense")
+    outside = False
+
+    def __init__(self, whole, size, dense):
+        self.whole = whole
+        self.size = size
+        self.dense = dense
+
+    @property
+    def holds(self):
+        return self.whole.holds
+
+    @property
+    def slot(self):
+        return self.whole.slot
 
 
 class Tensor:
@@ -329,11 +356,19 @@ class Backward:
     def spend(self, us):
         self.steps.append((SPEND, us, 0))
 
-    def share(self, storage):
-        storage.holds += 1
-        return storage
+    def share(self, gradient):
+        gradient.whole.holds += 1
+        return gradient
 
-    def free(self, storage):
+    def part(self, gradient, size, dense):
+        return Part(self.share(gradient).whole, size, dense and gradient.dense)
+
+    def in_order(self, gradient):
+        """What of a gradient is to be freed by who wants it dense: a copy, if there is one."""
+        return [] if gradient.dense else [self.alloc(gradient.size)]
+
+    def free(self, gradient):
+        storage = gradient.whole
         storage.holds -= 1
         if storage.holds == 0 and not storage.outside and storage.size:
             self.steps.append((FREE, storage.slot, 0))
@@ -362,14 +397,14 @@ class Backward:
             return new
         if new is None:
             return old
-        if old.holds == 1 and not old.outside:
+        if old.dense and old.holds == 1 and not old.outside:
             self.spend(cost(3 * old.size))
             self.free(new)
             return old
         total = self.alloc(old.size or new.size)
         self.spend(cost(3 * total.size))
-        self.free(new)
         self.free(old)
+        self.free(new)
         return total
 
     def finish_leaf(self, leaf, gradient):
@@ -378,7 +413,7 @@ class Backward:
         if leaf.number is None:
             self.input_gradients[leaf] = gradient
             return
-        if gradient.holds > 1 or gradient.outside:
+        if not gradient.dense or gradient.holds > 1 or gradient.outside:
             copy = self.alloc(gradient.size)
             self.free(gradient)
             gradient = copy

@@ -27,7 +27,7 @@ class Messages:
         if self.score is not None:
             message = ops.multiply(message, ops.unary(self.score(ops, message), "output"))
         sums = ops.scatter_add(message, ends[1], nodes.shape[0])
-        both = ops.concatenate([normed, ops.used(sums)], (nodes.shape[0], 2 * hidden))
+        both = ops.concatenate([normed, sums], (nodes.shape[0], 2 * hidden))
         nodes = ops.add(nodes, self.down(ops, ops.unary(self.up(ops, both))))
         return nodes, ops.add(edges, self.edge(ops, message))
 
@@ -65,7 +65,7 @@ class GraphNet(Model):
             x, y = layer(ops, x, y, ends)
         x = self.out[1](ops, ops.unary(self.out[0](ops, x)))
         off = ops.add(ops.to(x, 4), ops.view(wanted, (count, 1)))
-        return ops.mean(ops.unary(off))
+        return ops.mean(ops.power(off))
 
     def cast(self, ops, x):
         return x if self.config["precision"] == "autocast" else ops.to(x, 2)

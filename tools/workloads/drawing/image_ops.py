@@ -14,8 +14,8 @@ class ImageOps(Ops):
 
     def conv(self, x, weight, bias=None, stride=1):
         """conv2d with the padding that keeps the sides; the weight is (out, in, size, size)."""
+        b, w = self.used_weight(bias), self.used_weight(weight)  # the last argument is cast first
         x = self.used(x)
-        w, b = self.used_weight(weight), self.used_weight(bias)
         samples, _, height, width = x.shape
         outputs, inputs, size, _ = weight.shape
         shape = (samples, outputs, -(-height // stride), -(-width // stride))
@@ -33,6 +33,7 @@ class ImageOps(Ops):
 
         def rule(back, gradients):
             dx = dw = db = None
+            copies = back.in_order(gradients[0])
             if x_wants:
                 dx = back.alloc(x_size)
                 back.temporary(work)
@@ -45,6 +46,8 @@ class ImageOps(Ops):
                 db = back.alloc(outputs * item)
                 back.temporary(*reduce_workspace(outputs, pixels))
                 back.spend(cost(y_size))
+            for copy in copies:
+                back.free(copy)
             return [dx, dw, db]
 
         self.node(rule, [x, w, b], [y], [x, w])
@@ -59,6 +62,7 @@ class ImageOps(Ops):
         return self.normed(x, w, b, y, [x, mean, variance])
 
     def group_norm(self, x, weight, bias, groups):
+        x = self.wide(x)
         w, b = self.weight(weight), self.weight(bias)
         y, mean, deviation = self.run(
             [x, w, b],
@@ -89,22 +93,8 @@ class ImageOps(Ops):
         return y
 
     def resize(self, x, height, width):
+        x = self.wide(x)
         (y,) = self.run([x], [(x.shape[:2] + (height, width), x.item)], us=cost(2 * x.size))
         if self.needs(x):
             self.node(self.passing_copy(x), [x], [y], [])
         return y
-
-    def join_channels(self, x, y):
-        """cat of channels: gradients are parts that the next convolution copies in order."""
-        shape = (x.shape[0], x.shape[1] + y.shape[1]) + x.shape[2:]
-        (z,) = self.run([x, y], [(shape, x.item)], us=cost(2 * (x.size + y.size)))
-        if self.needs(x, y):
-            sizes = (x.size, y.size)
-            wants = [t.source is not None for t in (x, y)]
-
-            def rule(back, gradients):
-                back.spend(cost(2 * sum(sizes)))
-                return [back.alloc(size) if want else None for size, want in zip(sizes, wants)]
-
-            self.node(rule, [x, y], [z], [])
-        return z

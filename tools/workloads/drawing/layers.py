@@ -47,7 +47,8 @@ class Adapted:
         y = self.base(ops, x)
         thin = ops.to(x, self.item)
         thin = ops.linear(ops.linear(ops.dropout(thin, self.dropout), self.down), self.up)
-        return ops.add(y, ops.to(thin, y.item))
+        both = ops.add(y, ops.unary(thin, "nothing"))  # scaled by alpha / rank
+        return ops.to(both, y.item)
 
 
 class Norm:
@@ -66,15 +67,22 @@ class Norm:
     def in_parts(self, ops, x):
         """RMSNorm written out in fp32, as transformers' models have it."""
         wide = ops.to(x, 4)
-        mean = ops.mean_rows(ops.unary(wide))
-        scale = ops.unary(ops.unary(mean, "nothing"), "output")
-        narrow = ops.to(ops.multiply(wide, scale), x.item)
-        ops.hold(wide)
-        return ops.multiply(narrow, ops.weight(self.weight))
+        mean = ops.mean_rows(ops.power(wide))
+        scale = ops.power(ops.unary(mean, "nothing"), "output")
+        scaled = ops.multiply(wide, scale)
+        y = ops.multiply(ops.weight(self.weight), ops.to(scaled, x.item))
+        ops.hold(scaled)
+        ops.hold(mean)
+        return y
 
 
 class Rotary:
     """Angles of positions, made once a forward, and queries turned by them."""
+
+    @staticmethod
+    def item(ops):
+        """Bytes of an angle's element: the residual's type is theirs, and that of what they turn."""
+        return 4 if ops.autocast else ops.ITEM
 
     @staticmethod
     def angles(ops, length, width):
@@ -83,15 +91,16 @@ class Rotary:
         out = []
         for _ in range(2):
             (angle,) = ops.run([both], [((length, width), 4)])
-            out += ops.run([angle], [((length, width), 2)])
+            out.append(ops.to(angle, Rotary.item(ops)))
         return out
 
     @staticmethod
     def turn(ops, x, angles):
         cosine, sine = angles
+        x = ops.permuted(x)
         straight = ops.multiply(x, cosine)
         half = x.shape[:-1] + (x.shape[-1] // 2,)
-        one, two = ops.parts(x, (half, half), lambda shape: shape)
+        one, two = ops.slice(x, half), ops.slice(x, half)
         other = ops.concatenate([ops.unary(two, "nothing"), one], x.shape)
         return ops.add(straight, ops.multiply(other, sine))
 
@@ -123,8 +132,10 @@ class Attention:
             return ops.parts(mixed, (hidden, narrow, narrow), lambda n: (samples, length, n))
         three = [project(ops, x) for project in self.three]
         if angles is not None:
-            three[0] = Rotary.turn(ops, three[0], angles)
-            three[1] = Rotary.turn(ops, three[1], angles)
+            query, key = three[:2]
+            three[:2] = Rotary.turn(ops, query, angles), Rotary.turn(ops, key, angles)
+            ops.hold(query)
+            ops.hold(key)
         return three
 
     def __call__(self, ops, x, angles=None):
@@ -260,7 +271,7 @@ class Experts:
         taken = ops.gather(tokens, token, rows)
         done = []
         for expert, count in zip(self.experts, counts):
-            done.append(expert(ops, ops.slice(taken, count)))
+            done.append(expert(ops, ops.slice(taken, (count, tokens.shape[1]))))
         both = ops.concatenate(done, (rows, tokens.shape[1]))
         scale = ops.gather(ops.view(weights, (rows,)), order, rows)
         scaled = ops.multiply(both, ops.to(scale, tokens.item))

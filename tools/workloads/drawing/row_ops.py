@@ -39,7 +39,8 @@ class Rows(Dense):
                 result = back.alloc(size)
                 wrapped, linear = back.alloc(8 * count), back.alloc(8 * count)
                 back.free(wrapped)
-                held = [linear] + [back.alloc(8 * count) for _ in range(3)]
+                held = [linear] + back.in_order(gradients[0])
+                held += [back.alloc(8 * count) for _ in range(3)]
                 back.temporary(16 * count + 8703)
                 back.spend(cost(moved) + 20)
                 for storage in reversed(held):

@@ -32,7 +32,7 @@ class Bottleneck:
         y = ops.relu_in_place(self.one(ops, x))
         y = ops.relu_in_place(self.two(ops, y))
         y = self.three(ops, y)
-        y = ops.add(y, x if self.skip is None else self.skip(ops, x))
+        y = ops.add_in_place(y, x if self.skip is None else self.skip(ops, x))
         return ops.relu_in_place(y)
 
 
@@ -221,9 +221,14 @@ class UNet(Vision):
         x = self.inside[1](ops, self.inside[0](ops, x))
         for step, grow in self.up:
             for pair in step:
-                x = self.block(ops, ops.join_channels(x, kept.pop()), pair)
+                x = self.block(ops, self.join(ops, x, kept.pop()), pair)
             if grow is not None:
                 x = ops.conv(ops.resize(x, *kept[-1].shape[-2:]), *grow)
         x = ops.conv(ops.unary(ops.group_norm(x, *self.norm, 32)), *self.last)
         off = ops.add(ops.to(x, 4), noise)
-        return ops.mean(ops.unary(off))
+        return ops.mean(ops.power(off))
+
+    @staticmethod
+    def join(ops, x, y):
+        """x's channels and y's."""
+        return ops.concatenate([x, y], (x.shape[0], x.shape[1] + y.shape[1]) + x.shape[2:])
