@@ -8,11 +8,13 @@ from drawing.model import Model
 
 
 class Messages:
-    def __init__(self, weights, hidden, attention):
+    def __init__(self, weights, config):
+        hidden = config["hidden"]
+        self.rows_by = config["rows_by"]
         self.norm = Norm(weights, hidden, "layer")
         self.one = Linear(weights, 3 * hidden, hidden)
         self.two = Linear(weights, hidden, hidden)
-        self.score = Linear(weights, hidden, 1) if attention else None
+        self.score = Linear(weights, hidden, 1) if config["graph_attention"] else None
         self.edge = Linear(weights, hidden, hidden)
         self.up = Linear(weights, 2 * hidden, 2 * hidden)
         self.down = Linear(weights, 2 * hidden, hidden)
@@ -20,8 +22,8 @@ class Messages:
     def __call__(self, ops, nodes, edges, ends):
         count, hidden = edges.shape
         normed = self.norm(ops, nodes)
-        source = ops.gather(normed, ends[0], count)
-        target = ops.gather(normed, ends[1], count)
+        take = {"select": ops.select, "index": ops.gather}[self.rows_by]
+        source, target = take(normed, ends[0], count), take(normed, ends[1], count)
         both = ops.concatenate([source, target, edges], (count, 3 * hidden))
         message = self.two(ops, ops.unary(self.one(ops, both)))
         if self.score is not None:
@@ -38,9 +40,7 @@ class GraphNet(Model):
         hidden = config["hidden"]
         self.nodes = Linear(weights, config["features"], hidden)
         self.edges = Linear(weights, 16, hidden)
-        self.layers = [
-            Messages(weights, hidden, config["graph_attention"]) for _ in range(config["layers"])
-        ]
+        self.layers = [Messages(weights, config) for _ in range(config["layers"])]
         self.out = [Linear(weights, hidden, hidden), Linear(weights, hidden, 1)]
 
     def batch(self, shape):

@@ -50,15 +50,20 @@ class Rows(Dense):
             self.node(rule, [x], [y], [index])
         return y
 
-    def scatter_add(self, x, index, rows, item=None):
-        """index_add into zeros of so many rows; the gradient is a gather."""
-        shape = (rows,) + x.shape[1:]
-        item = item or x.item
-        (zeros,) = self.run([], [(shape, item)], us=cost(rows * item))
-        (y,) = self.run([zeros, x, index], [(shape, item)], us=cost(2 * x.size))
+    def select(self, x, index, count):
+        """x.index_select(0, index): the gradient is zeros, into which rows are added in any order."""
+        (y,) = self.run([x, index], [((count,) + x.shape[1:], x.item)], us=cost(2 * x.size))
         if self.needs(x):
-            self.node(self.passing_copy(x), [x], [y], [x, index])
+            self.node(self.passing_copy(x), [x], [y], [index])
         return y
+
+    def scatter_add(self, x, index, rows):
+        """scatter_add_ into zeros of so many rows; the gradient is a gather, and x is not saved."""
+        (zeros,) = self.run([], [((rows,) + x.shape[1:], x.item)])
+        self.run([zeros, x, index], [], us=cost(2 * x.size))
+        if self.needs(x):
+            self.node(self.passing_copy(x), [x], [zeros], [index])
+        return zeros
 
     def sum_groups(self, x, shape):
         """Sums of as many rows in turn as give the shape; the gradient is repeated by a copy."""
@@ -68,7 +73,7 @@ class Rows(Dense):
         return y
 
     def add_at(self, total, x, index):
-        """total.index_add_(0, index, x), in place."""
+        """total.index_add_(0, index, x), in place; x is saved for its shape."""
         self.run([total, x, index], [], us=cost(3 * x.size))
         y = Tensor(total.storage, total.shape, total.item)
         if self.needs(total, x):

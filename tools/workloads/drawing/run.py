@@ -24,6 +24,7 @@ class Run:
         self.model = model
         self.memory = Memory()
         self.gradients = {}
+        self.stale = False  # the gradients are of a step that is done
         self.workspaces = set()
         self.flights = {}
         self.sent = {}  # (microbatch, stage) -> gradient of its output
@@ -169,6 +170,7 @@ class Run:
             self.reducing = None
 
     def drop_gradients(self):
+        self.stale = False
         for parameter in self.trained:
             block = self.gradients.pop(parameter.number, None)
             if block is not None:
@@ -312,6 +314,8 @@ class Run:
             if kind == pipeline.FORWARD:
                 self.forward(microbatch, stage, shapes[microbatch])
             else:
+                if self.stale:
+                    self.drop_gradients()
                 self.backward(microbatch, stage)
         if self.config["logging_every"]:
             self.scalars.append(self.memory.alloc(4))
@@ -321,7 +325,10 @@ class Run:
             self.scatter()
         self.mark(number, "opt")
         self.optimizer.step(self)
-        self.drop_gradients()
+        if self.config["gradients_stay"]:
+            self.stale = True
+        else:
+            self.drop_gradients()
         for name, act in (
             ("evaluation", self.evaluate),
             ("generation", self.generate),

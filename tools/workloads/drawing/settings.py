@@ -2,6 +2,7 @@
 
 FAMILIES = ("decoder", "lora", "moe", "encoder-decoder", "detector", "unet", "graph")
 WEIGHTS = (24, 12, 20, 14, 12, 8, 10)
+IMAGES = ("detector", "unet")
 
 # What holds where nothing else is said; recorded jobs (likes.py) begin with these, too.
 DEFAULTS = {
@@ -30,6 +31,7 @@ DEFAULTS = {
     "optimizer": "adam",
     "optimizer_way": "foreach",
     "clip": True,
+    "gradients_stay": False,  # zero_grad comes before backward, not behind the step
     "batch": "fixed",
     "each": "microbatch",
     "skew": 0.1,
@@ -77,6 +79,7 @@ def draw(dice, given):
     optimizer(settings, dice)
     interruptions(settings, dice)
     settings.draw("iterations", list(range(8, 15)))
+    habits(settings, dice)
     return dict(settings)
 
 
@@ -250,7 +253,7 @@ def graph(settings, dice):
 
 
 def optimizer(settings, dice):
-    if settings["family"] not in ("detector", "unet"):
+    if settings["family"] not in IMAGES:
         settings.put("optimizer", "adam")
     ways = ("foreach", "fused", "loop", "host", "flat")
     way = settings.draw("optimizer_way", ways, (45, 30, 5, 10, 10))
@@ -278,3 +281,13 @@ def interruptions(settings, dice):
     sometimes(settings, dice, "checkpoint_every", 0.25, (3, 4, 5))
     sometimes(settings, dice, "logging_every", 0.4, (1, 2, 5))
     settings.put("large_at", dice.randrange(3, 7) if dice.random() < 0.12 else None)
+
+
+def habits(settings, dice):
+    """What programs do in one way or the other: drawn last, so that nothing else is drawn otherwise."""
+    stay = dice.random() < (0.3 if settings["family"] in IMAGES else 0.15)
+    # Gradients that are summed in buffers go with the step.
+    whole = settings["precision"] != "master" and settings["sharding"] == "none"
+    settings.put("gradients_stay", stay and whole)
+    if settings["family"] == "graph":
+        settings.draw("rows_by", ("select", "index"), (3, 1))
