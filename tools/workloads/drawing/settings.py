@@ -3,6 +3,7 @@
 FAMILIES = ("decoder", "lora", "moe", "encoder-decoder", "detector", "unet", "graph")
 WEIGHTS = (24, 12, 20, 14, 12, 8, 10)
 IMAGES = ("detector", "unet")
+LANGUAGES = ("decoder", "lora", "moe", "encoder-decoder")
 
 # What holds where nothing else is said; recorded jobs (likes.py) begin with these, too.
 DEFAULTS = {
@@ -212,7 +213,7 @@ def translator(settings, dice):
 def image(settings, dice):
     settings.draw("precision", ("autocast", "bf16"), (4, 1))
     settings.draw("channels_last", (True, False))
-    settings.draw("recompute", ("none", "layers"), (3, 1))
+    settings.draw("recompute", ("none", "layers"), (9, 1))
     settings.put("reentrant", False)
     settings.draw("samples", (2, 4, 8, 16, 32))
     settings.draw("batch", ("fixed", "drawn"), (1, 3))
@@ -260,6 +261,8 @@ def optimizer(settings, dice):
     if settings["optimizer"] == "sgd" or settings["sharding"] != "none":
         if way not in ("foreach", "fused"):
             settings.put("optimizer_way", "foreach")
+    if way == "host" and settings["family"] not in LANGUAGES:
+        settings.put("optimizer_way", "foreach")  # what is offloaded is a large model's state
     settings.put("clip", dice.random() < 0.6)
     # An optimizer that is not torch's tells nobody when it steps.
     settings.put("marks", settings["optimizer_way"] != "flat")
