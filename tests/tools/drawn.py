@@ -154,6 +154,16 @@ class Drawn(unittest.TestCase):
             done = run(*wrong)
             self.assertEqual((done.returncode, bool(done.stderr)), (2, True), wrong)
 
+    def test_settings_that_no_job_has_are_refused(self):
+        given = ["--describe", "--family", "moe", "--set", "experts=4", "--set", "heads=8"]
+        for wrong in ("no_name=1", "samples=0", "layers=2.5", "norm=batch", "bias=1", "blocks=[]",
+                      "skew=-1", "large_at=x", "chosen=9", "kv_heads=3", "hidden=100", "family=graph"):
+            done = run(*given, "--set", wrong)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), wrong)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(wrong.split("=")[0] if wrong != "family=graph" else "experts", done.stderr)
+        self.assertEqual(run(*given, "--set", "large_at=null").returncode, 0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -78,7 +78,7 @@ def main():
         else:
             drawn = job.draw(options.seed, options.run, **given)
     except ValueError as problem:
-        parser.error(str(problem))
+        parser.exit(2, "%s: %s\n" % (parser.prog, problem))
     if options.describe:
         print(json.dumps(drawn.describe()))
         return

@@ -77,7 +77,7 @@ class Batches:
             longest = max(pareto(data, 1.3) for _ in range(samples))
             return samples, min(most, up_to(most / 12 * longest, config["step"]))
         if kind == "buckets":
-            length = most >> data.randrange(4)
+            length = max(1, most >> data.randrange(4))
             return samples * most // length, length
         if kind == "packed":  # whole samples, as many as there is room for
             total, room = 0, samples * most
@@ -94,11 +94,12 @@ class Batches:
         config, data = self.config, self.data
         most, budget = config["length"], config["tokens"]
         if config["batch"] == "fixed":
-            return budget // most, most, most
+            return max(1, budget // most), most, most
         source = min(most, max(8, round(math.exp(data.gauss(math.log(most / 3), 0.6)))))
         target = min(most, max(8, round(source * math.exp(data.gauss(0, 0.25)))))
         if config["batch"] == "buckets":
-            source, target = up_to(source, most // 8), up_to(target, most // 8)
+            step = max(1, most // 8)
+            source, target = up_to(source, step), up_to(target, step)
         return max(1, budget // max(source, target)), source, target
 
     def detector(self):

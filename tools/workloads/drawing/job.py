@@ -7,7 +7,7 @@ both, so two runs of one job are two runs of one program.
 import math
 import random
 
-from drawing import likes, settings
+from drawing import likes, limits, settings
 from drawing.batches import Batches
 from drawing.graphnet import GraphNet
 from drawing.model import Decoder
@@ -107,10 +107,12 @@ def fits(job, iterations_given):
 
 def draw(seed, run=0, **given):
     """The job of a seed; what is given is not drawn."""
+    limits.check_given(given)
     for attempt in range(ATTEMPTS):
         dice = random.Random("job %d, attempt %d" % (seed, attempt))
         # By its first run, whichever is wanted: all runs are of one job.
         job = Job(settings.draw(dice, given), seed, 0)
+        limits.check_whole(job.config)
         if fits(job, "iterations" in given):
             return Job(job.config, seed, run)
     raise ValueError("no job of a useful size has these settings")
@@ -118,4 +120,7 @@ def draw(seed, run=0, **given):
 
 def like(name, seed=1, run=0, **given):
     """A job with the settings of a recorded one."""
-    return Job({**settings.DEFAULTS, **likes.LIKES[name], **given}, seed, run)
+    limits.check_given(given)
+    config = {**settings.DEFAULTS, **likes.LIKES[name], **given}
+    limits.check_whole(config)
+    return Job(config, seed, run)

@@ -263,7 +263,7 @@ class Run:
         config, past = self.config, 0
         samples = config["samples"]
         caches = []
-        for new in [min(128, config["length"] // 4)] + [1] * (config["generated"] - 1):
+        for new in [min(128, -(-config["length"] // 4))] + [1] * (config["generated"] - 1):
             program = self.model.generating(samples, past, new)
             tokens = self.memory.alloc(8 * samples * new)
             slots = self.slots(program, [tokens] + caches)

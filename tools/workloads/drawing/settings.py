@@ -1,5 +1,7 @@
 """Draws what a job is: every setting that describe() shows, each from the seed unless it is given."""
 
+import math
+
 FAMILIES = ("decoder", "lora", "moe", "encoder-decoder", "detector", "unet", "graph")
 WEIGHTS = (24, 12, 20, 14, 12, 8, 10)
 IMAGES = ("detector", "unet")
@@ -125,7 +127,8 @@ def decoder(settings, dice, plain=False):
     if settings["norm"] == "layer":
         settings.put("positions", dice.choice((0, settings["length"])))
     if settings["rotary"] and dice.random() < 0.5:
-        settings.put("kv_heads", max(1, settings["heads"] // dice.choice((2, 4))))
+        heads = settings["heads"]
+        settings.put("kv_heads", heads // math.gcd(heads, dice.choice((2, 4))))
     way = placed(settings, dice, (0, 3, 7) if plain else (3, 2, 5))
     if way == "pipeline":
         pipeline(settings, dice)
@@ -182,7 +185,8 @@ def mixture(settings, dice):
     if one_by_one:
         settings.draw("microbatches", (1, 2, 4), (3, 2, 1))
     settings.draw("experts", (4, 8, 16, 32, 60) if one_by_one else (8, 16, 32, 64, 128))
-    settings.put("chosen", min(settings["experts"] // 2, dice.choice((1, 2, 2, 4, 6, 8))))
+    most = max(1, settings["experts"] // 2)
+    settings.put("chosen", min(most, dice.choice((1, 2, 2, 4, 6, 8))))
     inner = dice.choice((512, 768, 1024, 1408, 2048, 4096))
     settings.put("expert_inner", inner)
     settings.put("capacity", dice.choice((1.0, 1.25, 2.0)))

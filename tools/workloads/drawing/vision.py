@@ -180,7 +180,7 @@ class UNet(Vision):
                 shrink = (weights.make(width, width, 3, 3), weights.make(width))
                 kept.append(width)
             self.down.append((step, shrink))
-        self.inside = [Residual(weights, inputs, inputs), Middle(weights, inputs, inputs // 64)]
+        self.inside = [Residual(weights, inputs, inputs), self.middle(inputs, attention, attention)]
         for level, width in reversed(list(enumerate(widths))):
             step = []
             for _ in range(config["repeats"] + 1):
