@@ -1,0 +1,240 @@
+"""Tests of tools/workloads/drawing: drawn operators allocate and free in torch's order, as its profiler
+shows that. What is made is named by letters in turn, with its size in units behind: "+a1 +b2 -a"."""
+
+import os
+import random
+import string
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads"))
+from drawing import layers, settings  # noqa: E402
+from drawing.graph import ALLOC, FREE, GRAD  # noqa: E402
+from drawing.image_ops import ImageOps  # noqa: E402
+from drawing.model import compile_program  # noqa: E402
+from drawing.optimizer import Optimizer  # noqa: E402
+from drawing.snapshot import Memory  # noqa: E402
+
+
+class Tale:
+    """What was made and freed, in letters."""
+
+    def __init__(self, unit):
+        self.unit = unit
+        self.names = {}
+        self.words = []
+
+    def made(self, key, size):
+        self.names[key] = name = string.ascii_letters[len(self.names)]
+        self.words.append("+%s%g" % (name, size / self.unit))
+
+    def freed(self, key):
+        self.words.append("-" + self.names[key])
+
+    def take(self):
+        """The words since the last time."""
+        words, self.words = self.words, []
+        return " ".join(words)
+
+
+def given(ops, shape, item=2):
+    """What something before has made, and wants a gradient of."""
+    return ops.unary(ops.input(shape, item, gradient=True), "nothing")
+
+
+def steps(build, unit, autocast=False):
+    """Forward's and backward's words of what build(ops) gives; "=a" is a parameter's gradient."""
+    ops = ImageOps(True, autocast)
+    program = compile_program(ops, build(ops), False)
+    tale, tales = Tale(unit), []
+    for each in (program.forward, program.backward):
+        for kind, slot, size in each:
+            if kind == ALLOC:
+                tale.made(slot, size)
+            elif kind == FREE:
+                tale.freed(slot)
+            elif kind == GRAD:
+                tale.words.append("=%s" % tale.names[size])
+        tales.append(tale.take())
+    return tales
+
+
+class Steps(unittest.TestCase):
+    """The steps of one optimizer over some parameters."""
+
+    def step(self, sizes, items=None, clip=False, **config):
+        """The words of a first step and of a later one."""
+        memory, told = Memory(), []
+        run = type("Run", (), {"memory": memory, "keep": staticmethod(memory.alloc)})
+        trained = [layers.Parameter(i, (size // 4,), 4) for i, size in enumerate(sizes)]
+        optimizer = Optimizer(dict(config, clip=clip), trained, sizes, items or [4] * len(sizes))
+        for _ in range(2):
+            memory.events.clear()
+            optimizer.step(run)
+            tale = Tale(4)
+            for action, address, size, *_ in memory.events:
+                if action == "alloc":
+                    tale.made(address, size)
+                elif action == "free_completed":
+                    tale.freed(address)
+            told.append(tale.take())
+        return told
+
+    def test_a_loops_quotient_lives_until_the_next_one_is_made(self):
+        _, later = self.step([4, 8, 12], optimizer="adam", optimizer_way="loop")
+        self.assertEqual(later, "+a1 +b1 -a +c2 +d2 -c -b +e3 +f3 -e -d -f")
+
+    def test_foreach_keeps_a_types_roots_until_the_next_types_are_made(self):
+        _, later = self.step([4, 8, 12], [4, 4, 2], optimizer="adam", optimizer_way="foreach")
+        self.assertEqual(later, "+a3 +b1 +c2 -a -c -b")
+
+    def test_fused_sgd_makes_momenta_once_and_nothing_else(self):
+        told = self.step([4, 8, 12], optimizer="sgd", optimizer_way="fused")
+        self.assertEqual(told, ["+a1 +b2 +c3", ""])
+
+    def test_clipping_is_foreach_whatever_the_optimizer_is_and_frees_the_total_last(self):
+        clips = "+a2 +b1 +c1 -a +d2 +e1 -d -c -b +f1 +g1 +h1 -g -f +i1 -h -i -e"
+        for way, step in (("fused", ""), ("loop", " +j1 -j +k2 -k")):
+            _, later = self.step([4, 8], clip=True, optimizer="sgd", optimizer_way=way)
+            self.assertEqual(later, clips + step)
+
+
+class Operators(unittest.TestCase):
+    """Forward and backward of some operators. The first tensor made is what something before gives,
+    the last one its gradient."""
+
+    def test_a_power_has_two_temporaries_in_backward(self):
+        def loss(ops):
+            return ops.mean(ops.power(given(ops, (1, 8), 4)))
+
+        forward, backward = steps(loss, 32)
+        self.assertEqual(forward, "+a1 +b1 +c0.125 -b")
+        self.assertEqual(backward, "+d1 +e1 +f1 +g1 -f -e -d -a +h1 -g")
+
+    def test_rms_norm_in_parts(self):
+        norm = layers.Norm(layers.Weights(2), 8, "rms-parts")
+        forward, backward = steps(lambda ops: norm(ops, given(ops, (1, 8))), 32)
+        # In fp32, its square, the mean, the root, the product, that in bf16, times the weight.
+        self.assertEqual(
+            forward, "+a0.5 +b1 -a +c1 +d0.125 -c +e0.125 +f0.125 -e +g1 +h0.5 +i0.5 -g -d"
+        )
+        self.assertEqual(
+            backward,
+            "+j0.5 +k0.5 -h =k +l1 -j +m1 +n1 +o0.125 -m -l +p0.125 +q0.125 +r0.125 -q -p -o -f "
+            "+s0.125 -r +t1 -s +u1 +v1 +w1 -v -u -t -b -w +x0.5 -n +y0.5 -x",
+        )
+
+    def test_norms_and_resizing_are_fp32_under_autocast(self):
+        weights = layers.Weights(4)
+        scale = [weights.make(32), weights.make(32)]
+
+        def norm(ops):
+            return ops.group_norm(given(ops, (1, 32, 8, 8)), *scale, 32)
+
+        forward, backward = steps(norm, 4096, autocast=True)
+        self.assertEqual(forward, "+a1 +b2 -a +c2 +d0.03125 +e0.03125")
+        self.assertEqual(backward, "+f2 +g0.03125 +h0.03125 -b -d -e =g =h +i1 -f +j1 -i")
+        forward, backward = steps(lambda ops: ops.resize(given(ops, (1, 1, 8, 8)), 16, 16), 128, True)
+        self.assertEqual(forward, "+a1 +b2 -a +c8 -b")
+        self.assertEqual(backward, "+d2 +e1 -d +f1 -e")
+
+    def test_a_convolution_casts_bias_weight_and_input_in_this_order(self):
+        weights = layers.Weights(4)
+        weight, bias = weights.make(4, 4, 1, 1), weights.make(4)
+        forward, _ = steps(lambda ops: ops.conv(given(ops, (1, 4, 4, 8), 4), weight, bias), 1, True)
+        self.assertEqual(forward, "+a512 +b8 +c32 +d256 -a +e256 -b")
+
+    def test_a_skips_gradient_is_a_view_that_a_convolution_copies(self):
+        weights = layers.Weights(2)
+        one, two = weights.make(4, 4, 1, 1), weights.make(4, 8, 1, 1)
+
+        def net(ops):
+            skip = ops.conv(given(ops, (1, 4, 8, 8)), one)
+            y = ops.conv(ops.unary(skip), one)
+            return ops.conv(ops.concatenate([y, skip], (1, 8, 8, 8)), two)
+
+        forward, backward = steps(net, 512)
+        self.assertEqual(forward, "+a1 +b1 +c1 +d1 +e2 -d +f1")
+        # g, of both, lives until the skip's other gradient, l, is added to it into m: not in place.
+        self.assertEqual(
+            backward,
+            "+g2 +h0.125 -e =h +i1 +j1 +k0.0625 -i -c +l1 -j -b +m1 -g -l "
+            "+n1 +o0.0625 -m -a -o =k +p1 -n",
+        )
+
+    def test_a_concatenation_is_of_the_widest_type_and_casts_gradients_back(self):
+        def both(ops):
+            wide, narrow = given(ops, (1, 8), 4), given(ops, (1, 8), 2)
+            return ops.concatenate([wide, narrow], (1, 16))
+
+        forward, backward = steps(both, 32)
+        self.assertEqual(forward, "+a1 +b0.5 +c2 -b -a")
+        self.assertEqual(backward, "+d0.5 +e0.5 -d +f1")
+
+    def test_loras_thin_result_is_scaled_and_added_in_its_own_type(self):
+        weights = layers.Weights(2)
+        weights.training = False
+        adapted = layers.Adapted(weights, 64, 64, False)
+        weights.training = True
+        adapted.adapt(weights, 1, 0.0, 4)
+        forward, backward = steps(lambda ops: adapted(ops, given(ops, (1, 64))), 256)
+        self.assertEqual(
+            forward, "+a0.5 +b0.5 +c1 -a +d0.015625 +e1 +f1 -e +g1 -f -b +h0.5 -g"
+        )
+        self.assertTrue(backward.startswith("+i1 +j0.5 +k1 -i +l1 +m0.015625 -k -d =l"), backward)
+
+    def test_rotary_halves_have_gradients_of_the_whole_and_angles_the_residuals_type(self):
+        def turned(ops):
+            angles = [ops.input((1, 8), layers.Rotary.item(ops)) for _ in range(2)]
+            return layers.Rotary.turn(ops, given(ops, (1, 8)), angles)
+
+        forward, backward = steps(turned, 16)
+        self.assertEqual(forward, "+a1 +b1 +c0.5 +d1 -c -a +e1 -d +f1 -e -b")
+        self.assertEqual(backward, "+g1 +h0.5 +i1 -h +j1 -g -j +k1 -k +l1 -i +m1 -l")
+        forward, backward = steps(turned, 16, autocast=True)
+        self.assertEqual(forward, "+a1 +b2 +c0.5 +d1 -c -a +e2 -d +f2 -e -b")
+        self.assertEqual(
+            backward, "+g2 +h1 -g +i0.5 +j1 -i +k1 -h -k +l2 +m1 -l -m +n1 -j +o1 -n"
+        )
+
+    def test_a_residual_is_added_in_place(self):
+        def block(ops):
+            return ops.relu_in_place(ops.add_in_place(given(ops, (8,)), given(ops, (8,))))
+
+        forward, _ = steps(block, 16)
+        self.assertEqual(forward, "+a1 +b1 -b")
+
+    def test_rows_are_added_in_place_and_saved_by_index_add_alone(self):
+        def scattered(ops):
+            return ops.scatter_add(given(ops, (8,)), ops.input((8,), 8), 4)
+
+        def added(ops):
+            (zeros,) = ops.run([], [((4,), 2)])
+            return ops.add_at(zeros, given(ops, (8,)), ops.input((8,), 8))
+
+        self.assertEqual(steps(scattered, 16), ["+a1 +b0.5 -a", "+c1 +d1 -c"])
+        self.assertEqual(steps(added, 16), ["+a0.5 +b1", "+c1 -b +d1 -c"])
+
+    def test_selected_rows_have_a_gradient_without_a_sort(self):
+        forward, backward = steps(lambda ops: ops.select(given(ops, (4,)), ops.input((8,), 8), 8), 8)
+        self.assertEqual((forward, backward), ("+a1 +b2 -a", "+c1 +d1 -c"))
+
+
+class Habits(unittest.TestCase):
+    def test_only_models_of_language_are_offloaded_and_few_image_models_recomputed(self):
+        drawn = [settings.draw(random.Random(seed), {}) for seed in range(1500)]
+        hosts = {one["family"] for one in drawn if one["optimizer_way"] == "host"}
+        self.assertEqual(hosts, set(settings.LANGUAGES))
+        images = [one for one in drawn if one["family"] in settings.IMAGES]
+        again = sum(one["recompute"] == "layers" for one in images) / len(images)
+        self.assertTrue(0.05 < again < 0.15, again)
+
+    def test_gradients_that_stay_are_drawn_where_nothing_sums_them_in_buffers(self):
+        for seed in range(300):
+            one = settings.draw(random.Random(seed), {})
+            if one["gradients_stay"]:
+                self.assertEqual((one["precision"] == "master", one["sharding"]), (False, "none"))
+
+
+if __name__ == "__main__":
+    unittest.main()
