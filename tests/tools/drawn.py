@@ -128,6 +128,28 @@ class Drawn(unittest.TestCase):
         # By events and not by record_stream they go at once.
         self.assertEqual(gathered(0), (gone, 0))
 
+    def test_gradients_that_stay_are_there_until_the_next_backward(self):
+        config = job.draw(2, family="graph", precision="autocast", marks=True).config
+
+        def live(stay, label):
+            """Bytes that are live when the label first comes, and those of the last gradients."""
+            made = job.Job(dict(config, gradients_stay=stay, iterations=4), 2, 0).start()
+            total, events = 0, made.all().events
+            for action, _, size, _, _, told in events:
+                if told == label:
+                    return total, sum(block[1] for block in made.gradients.values())
+                total += size if action == "alloc" else -size if action == "free_completed" else 0
+            return None
+
+        stayed, gradients = live(True, "iter=2;phase=F")
+        self.assertEqual(live(False, "iter=2;phase=F"), (stayed - gradients, 0))
+        self.assertGreater(gradients, 1 << 20)
+        self.assertEqual(live(True, "iter=2;phase=opt")[0], live(False, "iter=2;phase=opt")[0])
+
+    def test_a_job_stays_within_the_bounds_when_its_states_are_there(self):
+        # What is drawn first has its largest iteration sixth, and fits only without its states.
+        self.assertLessEqual(job.draw(160).record().peak, job.MOST_PEAK)
+
     def test_it_is_as_a_recorded_job_with_its_settings(self):
         done = subprocess.run(
             [sys.executable, os.path.join(WORKLOADS, "honesty.py"), "--pleat", PLEAT],

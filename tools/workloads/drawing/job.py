@@ -86,9 +86,12 @@ def fits(job, iterations_given):
         return False
     for number in range(most):
         trial.batches.iteration(number)
+    start = trial.memory.live
     trial.iteration(most)
     before = len(trial.memory.events)
-    if before > MOST_EVENTS / LEAST_ITERATIONS * 1.5 or trial.memory.peak > MOST_PEAK:
+    # The states that were made at its end are there before it in the job.
+    peak = trial.memory.peak + trial.memory.live - start
+    if before > MOST_EVENTS / LEAST_ITERATIONS * 1.5 or peak > MOST_PEAK:
         return False
     trial.iteration(most + 1)
     if not LEAST_PEAK <= trial.memory.peak <= 0.95 * MOST_PEAK:
