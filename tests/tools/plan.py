@@ -164,7 +164,7 @@ class Plan(unittest.TestCase):
     def test_a_small_saving_counts_where_requests_are_the_same(self):
         """Two jobs whose plans save less than a thousandth: in one of them nearly all requests have a place."""
         for seed, options, follows in (("642611405", ("--iterations", "3"), True),
-                                       ("2839741804", ("--run", "1", "--iterations", "4"), False)):
+                                       ("2839741804", ("--set", "layers=21", "--iterations", "4"), False)):
             drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
             subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, *options,
                             "-o", drawn], check=True, capture_output=True)
@@ -201,7 +201,7 @@ class Plan(unittest.TestCase):
         """What the recording does not mark is not marked while the plan is tried on it."""
         drawn = self.path("untold.pickle.gz")
         subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3912918599",
-                        "--run", "1", "--no-marks", "-o", drawn], check=True, capture_output=True)
+                        "--set", "layers=19", "--no-marks", "-o", drawn], check=True, capture_output=True)
         plan = self.path("untold.plan")
         (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
         self.assertTrue(tried["learning_is_better"])
