@@ -34,7 +34,7 @@ class Adapted:
         self.base = Linear(weights, inputs, outputs, bias)
         self.sides = (inputs, outputs)
 
-    def adapt(self, weights, rank, dropout, item):
+    def adapt(self, weights, rank, dropout, item, scaled=True):
         """Once all of the model is there, the thin ones are made."""
         self.down = weights.make(rank, self.sides[0], item=item)
         self.down.scaled = True
@@ -42,13 +42,15 @@ class Adapted:
         self.down.place = self.up.place = self.base.weight.place + 0.5
         self.item = item
         self.dropout = dropout
+        self.scaled = scaled
 
     def __call__(self, ops, x):
         y = self.base(ops, x)
         thin = ops.to(x, self.item)
         thin = ops.linear(ops.linear(ops.dropout(thin, self.dropout), self.down), self.up)
-        both = ops.add(y, ops.unary(thin, "nothing"))  # scaled by alpha / rank
-        return ops.to(both, y.item)
+        if self.scaled:
+            thin = ops.unary(thin, "nothing")
+        return ops.to(ops.add(y, thin), y.item)
 
 
 class Norm:

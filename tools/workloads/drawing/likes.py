@@ -111,6 +111,7 @@ LIKES = {
         layers=10,
         rank=16,
         lora_dropout=0.1,
+        lora_scaled=False,
         norms_trained=True,
         family="lora",
         microbatches=2,

@@ -19,7 +19,7 @@ CHOICES = {
 }
 FLAGS = set(
     "bias fused rotary final_norm weights_in_groups tied holds_logits reentrant loss gathers clip "
-    "gradients_stay marks norms_trained channels_last graph_attention keeps_input".split()
+    "gradients_stay lora_scaled marks norms_trained channels_last graph_attention keeps_input".split()
 )
 COUNTS = set(
     "iterations samples length step microbatches layers decoder_layers heads kv_heads hidden inner "

@@ -132,7 +132,13 @@ class Decoder(Model):
         config, weights = self.config, self.weights
         weights.training = True
         for layer in adapted:
-            layer.adapt(weights, config["rank"], config["lora_dropout"], config["lora_item"])
+            layer.adapt(
+                weights,
+                config["rank"],
+                config["lora_dropout"],
+                config["lora_item"],
+                config["lora_scaled"],
+            )
         if config["norms_trained"]:
             for block in self.blocks:
                 for norm in block.norms:

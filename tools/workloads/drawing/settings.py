@@ -20,6 +20,7 @@ DEFAULTS = {
     "holds_logits": False,  # in bf16, while the loss has them in fp32
     "dropout": 0.0,
     "embedding_dropout": 0.0,
+    "lora_scaled": True,  # thin results by alpha / rank, as peft's
     "precision": "master",
     "recompute": "none",
     "reentrant": False,
