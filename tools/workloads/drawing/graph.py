@@ -24,7 +24,8 @@ ALLOC, FREE, WORK, SPEND, ONCE, GRAD, SIDE, REDUCE = range(8)
 
 MEMORY_RATE = 4e6  # bytes a microsecond
 MATMUL_RATE = 6e8  # floating-point operations a microsecond, of large products in bf16
-LAUNCH_US = 5.0
+# What the program takes for an operator while the GPU waits for it (D507).
+LAUNCH_US = 20.0
 
 
 def cost(moved=0, operations=0):
