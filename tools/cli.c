@@ -7,6 +7,8 @@
 
 #include <internal/error.h>
 #include <internal/utf8.h>
+#include <runtime/base/limits.h>
+#include <runtime/base/size.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -72,30 +74,16 @@ pleat_result cli_read_plan(const char *path, pleat_plan **plan)
     return pleat__fail(result, "%s; a plan is what save_plan or `pleat plan` writes", wrong.text);
 }
 
-/* Whether "NAME=value" is such a variable: CUDA_DEVICE_MEMORY_LIMIT is one for each device too. */
-static bool is_limit(const char *variable)
-{
-    static const char *const names[] = {
-        "CUDA_DEVICE_MEMORY_LIMIT=", "CUDA_DEVICE_MEMORY_LIMIT_",
-        "GPU_MEMORY_LIMIT=", "NVIDIA_GPU_MEMORY_LIMIT=", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strncmp(variable, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
-}
-
 void cli_forget_limits(void)
 {
     char name[256];
     for (char **at = environ; at != NULL && *at != NULL;) {
         size_t length = strcspn(*at, "=");
-        if (!is_limit(*at) || length >= sizeof name) {
+        snprintf(name, sizeof name, "%.*s", (int)length, *at);
+        if (length < sizeof name && pleat__limits_is_variable(name))
+            unsetenv(name); /* what follows moves up */
+        else
             at++;
-            continue;
-        }
-        memcpy(name, *at, length);
-        name[length] = '\0';
-        unsetenv(name); /* what follows moves up */
     }
 }
 
@@ -113,35 +101,9 @@ int cli_overwrites(const char *command, const char *input, const char *output)
     return cli_bad_use(command, "'%s' is read here: give what is written another name", output);
 }
 
-/* Digits, and a fraction behind a point: no sign, exponent, hexadecimal number or "inf". Returns
- * where they end, NULL where there are none. */
-static const char *skip_decimal(const char *text)
-{
-    size_t whole = strspn(text, "0123456789");
-    const char *end = text + whole;
-    if (whole > 0 && *end == '.')
-        end += 1 + strspn(end + 1, "0123456789");
-    return whole > 0 ? end : NULL;
-}
-
 bool cli_parse_size(const char *text, uint64_t *bytes)
 {
-    static const char units[] = "kmgt";
-    const char *end = skip_decimal(text);
-    if (end == NULL)
-        return false;
-    double value =
-        strtod(text, NULL); /* ends where that does, or at an exponent, which is no unit */
-    const char *unit = *end != '\0' ? strchr(units, *end | 0x20) : NULL;
-    for (const char *u = units; unit != NULL && u <= unit; u++)
-        value *= 1024;
-    end += unit != NULL;
-    end += unit != NULL && (*end | 0x20) == 'i';
-    end += (*end | 0x20) == 'b';
-    if (*end != '\0' || !(value < 18446744073709551616.0))
-        return false;
-    *bytes = (uint64_t)value;
-    return true;
+    return pleat__size_parse(text, strlen(text), bytes);
 }
 
 bool cli_is_chunk(uint64_t bytes)

@@ -45,24 +45,43 @@ void pleat__limits_take(pleat__limit *strictest, uint64_t bytes, const char *nam
     snprintf(strictest->name, sizeof strictest->name, "%s", name);
 }
 
+#define OF_DEVICE "CUDA_DEVICE_MEMORY_LIMIT_" /* a device's number follows */
+
+static const char *const names[] = {"CUDA_DEVICE_MEMORY_LIMIT", "GPU_MEMORY_LIMIT",
+                                    "NVIDIA_GPU_MEMORY_LIMIT", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"};
+#define NAMES (sizeof names / sizeof *names)
+
+static pleat_result read_variable(const char *name, int device, const char *identity,
+                                  pleat__limit *strictest)
+{
+    const char *value = getenv(name);
+    uint64_t bytes;
+    if (value == NULL)
+        return PLEAT_OK;
+    if (!parse(value, device, identity, &bytes))
+        return pleat__fail(PLEAT_E_INVALID,
+                           "the environment's %s is '%s': a size such as 12g, 3000m or 16Gi is "
+                           "wanted, or a list such as 0=1G,1=512M",
+                           name, value);
+    pleat__limits_take(strictest, bytes, name);
+    return PLEAT_OK;
+}
+
 pleat_result pleat__limits_read(int device, const char *identity, pleat__limit *strictest)
 {
     char own[48];
-    snprintf(own, sizeof own, "CUDA_DEVICE_MEMORY_LIMIT_%d", device);
-    const char *const names[] = {own, "CUDA_DEVICE_MEMORY_LIMIT", "GPU_MEMORY_LIMIT",
-                                 "NVIDIA_GPU_MEMORY_LIMIT", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"};
+    snprintf(own, sizeof own, OF_DEVICE "%d", device);
     *strictest = (pleat__limit){0};
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
-        const char *value = getenv(names[n]);
-        uint64_t bytes;
-        if (value == NULL)
-            continue;
-        if (!parse(value, device, identity, &bytes))
-            return pleat__fail(PLEAT_E_INVALID,
-                               "the environment's %s is '%s': a size such as 12g, 3000m or 16Gi is "
-                               "wanted, or a list such as 0=1G,1=512M",
-                               names[n], value);
-        pleat__limits_take(strictest, bytes, names[n]);
-    }
+    PLEAT_TRY(read_variable(own, device, identity, strictest));
+    for (size_t n = 0; n < NAMES; n++)
+        PLEAT_TRY(read_variable(names[n], device, identity, strictest));
     return PLEAT_OK;
+}
+
+bool pleat__limits_is_variable(const char *name)
+{
+    bool is = strncmp(name, OF_DEVICE, strlen(OF_DEVICE)) == 0;
+    for (size_t n = 0; n < NAMES; n++)
+        is |= strcmp(name, names[n]) == 0;
+    return is;
 }

@@ -13,6 +13,7 @@
 #define PLEAT_RUNTIME_BASE_LIMITS_H
 
 #include <pleat/base.h>
+#include <stdbool.h>
 
 typedef struct pleat__limit {
     uint64_t bytes; /* 0: there is none */
@@ -23,6 +24,8 @@ typedef struct pleat__limit {
  * PLEAT_E_INVALID, which names the variable: one that cannot be read. */
 PLEAT_NODISCARD pleat_result pleat__limits_read(int device, const char *identity,
                                                 pleat__limit *strictest);
+/* Whether a variable is one of these. */
+bool pleat__limits_is_variable(const char *name);
 /* Makes the other one the strictest where it is stricter; one of 0 bytes is none. */
 void pleat__limits_take(pleat__limit *strictest, uint64_t bytes, const char *name);
 

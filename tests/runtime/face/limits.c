@@ -94,7 +94,7 @@ static void limits_the_strictest_counts(void **state)
 static void limits_what_cannot_be_read_is_refused_by_name(void **state)
 {
     static const char *const wrong[] = {
-        "lots", "12q", "0=", "=3", "-1", "1.5g", "99999999999999t", "0=1G;1=2G", "12m,x"};
+        "lots", "12q", "0=", "=3", "-1", "1.5.2g", "99999999999999t", "0=1G;1=2G", "12m,x"};
     (void)state;
     fixture f;
     open_host(&f, DEVICE, false);
