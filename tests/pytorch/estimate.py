@@ -191,7 +191,7 @@ class Command(unittest.TestCase):
             self.assertEqual(estimate.parse(["-o", str(other), "--", "python3", str(program)]).output, str(other))
 
     def test_a_device_is_a_size_or_a_name(self):
-        for given, bytes in ((["-d", "H200"], 143771 * MIB), (["--device-memory", "1.5GiB"], 1536 * MIB),
+        for given, bytes in ((["-d", "H200"], 143770 * MIB), (["--device-memory", "1.5GiB"], 1536 * MIB),
                              ([], 80 << 30)):
             self.assertEqual(estimate.parse([*given, "--", "true"]).bytes, bytes, given)
 

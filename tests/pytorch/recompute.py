@@ -400,7 +400,7 @@ class Asked(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
             run.parse(["--recompute", "auto", "--", "python3"])
         self.assertEqual(ended.exception.code, 2)
-        self.assertIn("--budget 40GiB", said.getvalue())
+        self.assertIn("--budget=40GiB", said.getvalue())
         made = run.variables(run.parse(["--recompute", "auto", "--budget", "2GiB", "--", "python3"]))
         self.assertEqual(made["PLEAT_RUN_RECOMPUTE"], "auto")
         for asked in ({"recompute": "auto"}, {"recompute": "all", "budget": "2GiB"}):
