@@ -210,6 +210,7 @@ static pleat_result load_all(pleat__schedule *schedule, loader *load)
     schedule->count = (uint32_t)count;
     load_sequence(load, &plan->first, schedule->items);
     load_sequence(load, &plan->steady, schedule->items + plan->first.slot_count);
+    schedule->several_count = load->several_count;
     PLEAT_TRY(load_lanes(schedule, load));
     PLEAT_TRY(load_phases(schedule, plan));
     PLEAT_TRY(pleat__matcher_init(&schedule->matcher, schedule->arena, schedule->items,

@@ -26,6 +26,7 @@ typedef struct pleat__schedule {
     bool learned;           /* from a recording: its places may change, and its views are pinned */
     const pleat_plan *plan; /* that it was loaded from, which stays; NULL: learned */
     pleat__runs *several;   /* a plan's: the places of more than one run */
+    uint32_t several_count;
     pleat__run *runs;
     pleat__lane_space *lanes; /* a plan's */
     uint32_t lane_count;

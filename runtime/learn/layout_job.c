@@ -349,11 +349,22 @@ typedef struct looking {
     const pleat__layout_made *made;
 } looking;
 
-/* Whether a place begins in none of a layout's views, which are in order of their pages. */
+/* Whether a schedule says of which runs a place is made. */
+static bool is_made_by(const pleat__schedule *schedule, const pleat__place *place)
+{
+    return place->several >= schedule->several &&
+           place->several < schedule->several + schedule->several_count;
+}
+
+/* Whether a place begins in none of a layout's views, which are in order of their pages, and is
+ * none of its schedule's of several runs: such a one need not lie in a view, since a plan from
+ * anywhere may have the homes of its chunks in any order. */
 static bool lies_elsewhere(void *context, pleat__place *place)
 {
     const looking *at = context;
     const pleat__page_run *views = at->made->views;
+    if (is_made_by(at->made->schedule, place))
+        return false;
     uint64_t page = (place->address - at->pool->base) / at->pool->page_bytes;
     size_t low = 0, high = at->made->view_count;
     while (low < high) {
@@ -374,7 +385,8 @@ static bool is_unused(const pleat__layouts *layouts, const pleat__layout_made *m
         if (made->schedule->lanes[i].live != 0)
             return false;
     looking at = {layouts->heap->pool, made};
-    return made->view_count == 0 || pleat__place_map_each(layouts->places, lies_elsewhere, &at);
+    return (made->view_count == 0 && made->schedule->several_count == 0) ||
+           pleat__place_map_each(layouts->places, lies_elsewhere, &at);
 }
 
 /* Pages of the plan file's own views stay taken: homes may come to lie beside them. */

@@ -359,10 +359,13 @@ static uint64_t drawn_size(test_random *random)
 
 /* The plan of a job of such a shape. With `random` every third of its sizes varies, which has
  * lanes. */
-static pleat_plan *plan_of(const job_shape *of, test_random *random)
+static pleat_plan *plan_with(const job_shape *of, test_random *random, bool folds)
 {
-    static const pleat_plan_options options = {
-        .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02, .no_recipe = 1};
+    const pleat_plan_options options = {.size = sizeof options,
+                                        .chunk_bytes = JOB_PAGE,
+                                        .seconds = 0.02,
+                                        .no_recipe = 1,
+                                        .no_fold = !folds};
     job j;
     job_shape shape = *of;
     pleat_trace *trace;
@@ -381,6 +384,11 @@ static pleat_plan *plan_of(const job_shape *of, test_random *random)
     assert_ok(pleat_plan_make(trace, &options, &plan));
     pleat_trace_free(trace);
     return plan;
+}
+
+static pleat_plan *plan_of(const job_shape *shape, test_random *random)
+{
+    return plan_with(shape, random, true);
 }
 
 static uint64_t taken_by(const job_shape *shape)
@@ -540,6 +548,46 @@ static void learner_leaves_what_lies_in_a_plan_file(void **state)
     pleat_plan_free(plan);
 }
 
+/* Handles of one chunk each, whose homes come backwards: nothing says of a plan file that they come
+ * in order. pre: nothing is folded. */
+static void turn_homes(pleat_plan *plan)
+{
+    uint32_t count = (uint32_t)(plan->virtual_bytes / plan->chunk_bytes);
+    assert_int_equal(plan->physical_bytes, plan->virtual_bytes);
+    plan->handles = pleat__arena_calloc(plan->arena, count, sizeof *plan->handles);
+    plan->maps = pleat__arena_calloc(plan->arena, count, sizeof *plan->maps);
+    assert_true(plan->handles != NULL && plan->maps != NULL);
+    plan->handle_count = plan->map_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        plan->handles[i] = (pleat__plan_handle){.chunks = 1, .first_chunk = i};
+        plan->maps[i] = (pleat__plan_map){.page = i, .handle = count - 1 - i};
+    }
+}
+
+static void learner_leaves_what_lies_across_homes_in_any_order(void **state)
+{
+    (void)state;
+    job j;
+    job_shape other = job_shape_make(48, 4), shape = job_shape_make(8, 1);
+    pleat_plan *plan = plan_with(&other, NULL, false);
+    turn_homes(plan);
+    assert_ok(pleat_plan_verify(plan, NULL));
+    job_start(&j, "pleat", plan, 0);
+    job_tensor kept[64];
+    for (uint32_t i = 0; i < 64; i++)
+        kept[i] = job_alloc(&j, other.bytes[i], 0);
+    assert_true(pleat_stats_of(j.runtime).planned > 0);
+    run(&j, &shape, 8);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
+    assert_true(learner_of(&j)->layouts.retired_count > 0);
+    for (uint32_t i = 0; i < 64; i++)
+        job_free(&j, &kept[i]);
+    run(&j, &shape, 4);
+    assert_int_equal(learner_of(&j)->layouts.retired_count, 0);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
 /* ---- failures ---- */
 
 /* Iterations with whatever fails; NULL: there is no runtime. */
@@ -606,6 +654,7 @@ int main(void)
         cmocka_unit_test(learner_keeps_no_plan_file_for_what_comes_before_marks),
         cmocka_unit_test(learner_keeps_a_plan_file_that_served),
         cmocka_unit_test(learner_leaves_what_lies_in_a_plan_file),
+        cmocka_unit_test(learner_leaves_what_lies_across_homes_in_any_order),
         cmocka_unit_test(learner_survives_every_failing_verb),
         cmocka_unit_test(learner_survives_every_want_of_host_memory),
     };
