@@ -4,7 +4,6 @@
  */
 #include <runtime/base/conf.h>
 
-#include <grp.h>
 #include <internal/error.h>
 #include <inttypes.h>
 #include <runtime/base/size.h>
@@ -178,42 +177,37 @@ static void print_text(const char *value, char *out, size_t size)
     snprintf(out, size, "%s", value);
 }
 
-static void take_between(const pleat__conf_bounds *bounds, const char *least, const char *most,
-                         char *out, size_t size)
-{
-    const char *zero = bounds->or_zero ? "0 or " : "";
-    if (bounds->most == UINT64_MAX)
-        snprintf(out, size, "%s%s or more", zero, least);
-    else
-        snprintf(out, size, "%s%s to %s", zero, least, most);
-}
-
 /* Whether its type says all that it takes. */
 static bool is_free(const pleat__conf_bounds *bounds)
 {
     return bounds->least == 0 && bounds->most == UINT64_MAX && bounds->words == NULL;
 }
 
-static void take_size(const pleat__conf_bounds *bounds, char *out, size_t size)
+/* The values between bounds; where there are none, `any`. */
+static void take_range(const pleat__conf_bounds *bounds,
+                       void (*print)(uint64_t value, char *out, size_t size), const char *any,
+                       char *out, size_t size)
 {
     char least[24], most[24];
-    print_size(bounds->least, least, sizeof least);
-    print_size(bounds->most, most, sizeof most);
+    const char *zero = bounds->or_zero ? "0 or " : "";
+    print(bounds->least, least, sizeof least);
+    print(bounds->most, most, sizeof most);
     if (is_free(bounds))
-        snprintf(out, size, "a size");
+        snprintf(out, size, "%s", any);
+    else if (bounds->most == UINT64_MAX)
+        snprintf(out, size, "%s%s or more", zero, least);
     else
-        take_between(bounds, least, most, out, size);
+        snprintf(out, size, "%s%s to %s", zero, least, most);
+}
+
+static void take_size(const pleat__conf_bounds *bounds, char *out, size_t size)
+{
+    take_range(bounds, print_size, "a size", out, size);
 }
 
 static void take_number(const pleat__conf_bounds *bounds, char *out, size_t size)
 {
-    char least[24], most[24];
-    print_number(bounds->least, least, sizeof least);
-    print_number(bounds->most, most, sizeof most);
-    if (is_free(bounds))
-        snprintf(out, size, "a number");
-    else
-        take_between(bounds, least, most, out, size);
+    take_range(bounds, print_number, "a number", out, size);
 }
 
 static void take_switch(const pleat__conf_bounds *bounds, char *out, size_t size)
@@ -321,27 +315,13 @@ bool pleat__conf_shares(const pleat__conf *conf)
     return conf->tenants[0] != '\0' && strcmp(conf->tenants, "off") != 0;
 }
 
-/* Of a user's own ledger no group is asked for. */
-static bool has_group(const char *name)
-{
-    char space[4096];
-    struct group found, *result = NULL;
-    return strcmp(name, "user") == 0 ||
-           (getgrnam_r(name, &found, space, sizeof space, &result) == 0 && result != NULL);
-}
-
 pleat_result pleat__conf_check(const pleat__conf *conf)
 {
-    bool shares = pleat__conf_shares(conf);
-    if (!shares && (conf->guarantee != 0 || conf->priority != 0 || conf->tenant[0] != '\0'))
+    if (!pleat__conf_shares(conf) &&
+        (conf->guarantee != 0 || conf->priority != 0 || conf->tenant[0] != '\0'))
         return pleat__fail(PLEAT_E_INVALID,
                            "PLEAT_CONF: 'guarantee', 'priority' and 'tenant' are a "
                            "tenant's: add tenants:user, or a group's name");
-    if (shares && !has_group(conf->tenants))
-        return pleat__fail(PLEAT_E_INVALID,
-                           "PLEAT_CONF: 'tenants' takes user, off or a group's name, and there is "
-                           "no group '%s'",
-                           conf->tenants);
     return PLEAT_OK;
 }
 

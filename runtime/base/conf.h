@@ -105,8 +105,7 @@ typedef struct pleat__conf {
 PLEAT_NODISCARD pleat_result pleat__conf_read(const char *text, pleat__conf *conf);
 /* Whether the process shares devices with others. */
 bool pleat__conf_shares(const pleat__conf *conf);
-/* PLEAT_E_INVALID: what no setting is wrong by itself for: one that takes another one besides, or
- * a group that the system does not have. */
+/* PLEAT_E_INVALID: a setting that takes another one besides. */
 PLEAT_NODISCARD pleat_result pleat__conf_check(const pleat__conf *conf);
 
 /* One setting as text, for `pleat conf`; NULL key when `index` is past the last. */

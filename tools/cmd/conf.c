@@ -7,9 +7,11 @@
 
 #include <runtime/base/conf.h>
 #include <runtime/base/limits.h>
+#include <vmm/tenants/tenants_file.h>
 
 #include <internal/devices.h>
 #include <internal/error.h>
+#include <string.h>
 
 /* What the environment allows the process on each device, as far as it says. */
 typedef struct allowed {
@@ -88,6 +90,17 @@ static void print_lines(const pleat__conf *conf, const allowed *all)
     print_allowed(all);
 }
 
+/* PLEAT_E_INVALID: a setting, or a group that there is not. */
+static pleat_result read_settings(pleat__conf *conf)
+{
+    long group;
+    PLEAT_TRY(pleat__conf_read(NULL, conf));
+    PLEAT_TRY(pleat__conf_check(conf));
+    bool of_group = pleat__conf_shares(conf) && strcmp(conf->tenants, "user") != 0;
+    pleat_result result = of_group ? pleat__ledger_group(conf->tenants, &group) : PLEAT_OK;
+    return result == PLEAT_OK ? PLEAT_OK : pleat__context(result, "PLEAT_CONF: 'tenants'");
+}
+
 int cli_conf(int argc, char **argv)
 {
     bool json = false;
@@ -106,11 +119,7 @@ int cli_conf(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
-    if (pleat__conf_read(NULL, &conf) != PLEAT_OK || pleat__conf_check(&conf) != PLEAT_OK) {
-        cli_failed("conf", PLEAT_E_INVALID);
-        return CLI_BAD_USE;
-    }
-    if (read_allowed(&all) != PLEAT_OK) {
+    if (read_settings(&conf) != PLEAT_OK || read_allowed(&all) != PLEAT_OK) {
         cli_failed("conf", PLEAT_E_INVALID);
         return CLI_BAD_USE;
     }

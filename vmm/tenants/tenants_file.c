@@ -244,14 +244,17 @@ static pleat_result open_path(const char *name, const char *device, uint64_t dev
     return result;
 }
 
-static pleat_result group_of(const char *name, long *group)
+pleat_result pleat__ledger_group(const char *name, long *group)
 {
-    char space[4096];
+    char space[64 << 10]; /* the names of all its members are written there */
     struct group found, *result = NULL;
     *group = -1;
     if (name == NULL || *name == '\0')
         return PLEAT_OK;
-    if (getgrnam_r(name, &found, space, sizeof space, &result) != 0 || result == NULL)
+    errno = getgrnam_r(name, &found, space, sizeof space, &result);
+    if (errno != 0)
+        return pleat__fail_errno(PLEAT_E_INVALID, "the group '%s' cannot be looked up", name);
+    if (result == NULL)
         return pleat__fail(PLEAT_E_INVALID, "there is no group '%s'", name);
     *group = (long)found.gr_gid;
     return PLEAT_OK;
@@ -261,7 +264,7 @@ pleat_result pleat__ledger_open(const pleat__tenant_options *options, pleat__led
 {
     char name[128];
     long group;
-    PLEAT_TRY(group_of(options->group, &group));
+    PLEAT_TRY(pleat__ledger_group(options->group, &group));
     if (options->device_bytes == 0 || options->device_bytes > MOST_BYTES ||
         strlen(options->device) >= 64 || strchr(options->device, '/') != NULL)
         return pleat__fail(PLEAT_E_INVALID, "a device '%s' of %llu bytes", options->device,

@@ -48,6 +48,8 @@ typedef struct pleat__ledger_file {
                                               of */
 } pleat__ledger_file;
 
+/* The number of a group; -1: of no name (NULL or ""). PLEAT_E_INVALID: there is none. */
+PLEAT_NODISCARD pleat_result pleat__ledger_group(const char *name, long *group);
 /* The ledger of a device for the user or a group; made where there is none. */
 PLEAT_NODISCARD pleat_result pleat__ledger_open(const pleat__tenant_options *options,
                                                 pleat__ledger_file **out);

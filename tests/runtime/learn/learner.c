@@ -524,27 +524,37 @@ static void learner_keeps_a_plan_file_that_served(void **state)
     pleat_plan_free(plan);
 }
 
+#define KEPT 64u
+
+/* Another job comes, for which the plan is left; what lived then is read again, and freed. */
+static void leave(job *j, job_tensor *kept)
+{
+    job_shape shape = job_shape_make(8, 1);
+    run(j, &shape, 8);
+    assert_int_equal(caused(j, PLEAT__CAUSE_misfit), 1);
+    assert_true(learner_of(j)->layouts.retired_count > 0);
+    for (uint32_t i = 0; i < KEPT; i++)
+        job_free(j, &kept[i]);
+    run(j, &shape, 4);
+    assert_int_equal(learner_of(j)->layouts.retired_count, 0);
+    finish(j);
+}
+
 /* What lives in a lane or in a view of the plan when it is left stays whole, and is freed there. */
 static void learner_leaves_what_lies_in_a_plan_file(void **state)
 {
     (void)state;
     job j;
     test_random random = test_random_begin(__func__, 8);
-    job_shape other = job_shape_make(48, 4), shape = job_shape_make(8, 1);
+    job_shape other = job_shape_make(48, 4);
     pleat_plan *plan = plan_of(&other, &random);
     assert_true(plan->lane_count != 0);
     job_start(&j, "pleat", plan, 0);
-    job_tensor kept[64];
-    for (uint32_t i = 0; i < 64; i++)
+    job_tensor kept[KEPT];
+    for (uint32_t i = 0; i < KEPT; i++)
         kept[i] = job_alloc(&j, i % 3 == 0 ? drawn_size(&random) : other.bytes[i], 0);
     assert_true(pleat_stats_of(j.runtime).planned != 0 && pleat_stats_of(j.runtime).lane != 0);
-    run(&j, &shape, 8);
-    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
-    for (uint32_t i = 0; i < 64; i++)
-        job_free(&j, &kept[i]);
-    run(&j, &shape, 4);
-    assert_int_equal(learner_of(&j)->layouts.retired_count, 0);
-    finish(&j);
+    leave(&j, kept);
     pleat_plan_free(plan);
 }
 
@@ -568,23 +578,16 @@ static void learner_leaves_what_lies_across_homes_in_any_order(void **state)
 {
     (void)state;
     job j;
-    job_shape other = job_shape_make(48, 4), shape = job_shape_make(8, 1);
+    job_shape other = job_shape_make(48, 4);
     pleat_plan *plan = plan_with(&other, NULL, false);
     turn_homes(plan);
     assert_ok(pleat_plan_verify(plan, NULL));
     job_start(&j, "pleat", plan, 0);
-    job_tensor kept[64];
-    for (uint32_t i = 0; i < 64; i++)
+    job_tensor kept[KEPT];
+    for (uint32_t i = 0; i < KEPT; i++)
         kept[i] = job_alloc(&j, other.bytes[i], 0);
     assert_true(pleat_stats_of(j.runtime).planned > 0);
-    run(&j, &shape, 8);
-    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
-    assert_true(learner_of(&j)->layouts.retired_count > 0);
-    for (uint32_t i = 0; i < 64; i++)
-        job_free(&j, &kept[i]);
-    run(&j, &shape, 4);
-    assert_int_equal(learner_of(&j)->layouts.retired_count, 0);
-    finish(&j);
+    leave(&j, kept);
     pleat_plan_free(plan);
 }
 
