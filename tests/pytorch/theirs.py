@@ -46,6 +46,7 @@ WAYS = ("native", "pleat")
 GOOD = ("ok", "expected failure")
 START_SECONDS = 240  # until a file is loaded: torch's import from a cold disk, and a shim that is compiled
 END_SECONDS = 30
+CACHED_MOST = 1 << 30  # bytes that a process may keep from the other one's tests
 END = "(the end of its process)"
 
 # What stands for packages that PyTorch's tests import, and that need not be installed: one compares texts, the
@@ -158,11 +159,14 @@ def load(file):
 
 
 def give_back():
-    """What a test left in torch's cache: the other process's tests find the GPU as they would alone."""
+    """What a test left in torch's cache: the other process's tests find the GPU as they would alone. Whether it stays
+    all the same: torch gives nothing back where a test left a capture open."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        gc.collect()
-        torch.cuda.empty_cache()
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    gc.collect()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > CACHED_MOST
 
 
 def drive(file, match, out):
@@ -177,14 +181,16 @@ def drive(file, match, out):
         tests = load(file)
         tell([name for name in tests if re.search(match, name)])
         for name in map(str.strip, wanted):
-            outcome = Outcome()
+            outcome, crowds = Outcome(), False
             unittest.TestSuite([tests[name]]).run(outcome)  # a suite of its own: with its class's set-up
             try:
-                give_back()
+                crowds = give_back()
             except Exception as left:  # an error of the device: it stays, and the test that left it is the one to name
                 if outcome.how in GOOD:
                     outcome.how, outcome.why = "error", "it leaves: %s" % left
-            tell([outcome.how, outcome.why])
+            tell([outcome.how, outcome.why, crowds])
+            if crowds:
+                return
 
 
 # ---- in the process that compares ----
@@ -264,7 +270,12 @@ class Driver:
         except BrokenPipeError:
             pass
         told, why = self.wait(seconds)
-        return told or ("crash", why)
+        if told is None:
+            return "crash", why
+        how, why, ends = told
+        if ends:  # the next test has a new process
+            self.kill()
+        return how, why
 
     def close(self):
         """How the process ended when there was nothing left to do."""

@@ -76,6 +76,26 @@ class T(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
 
+    def test_what_torch_does_not_give_back_ends_a_process(self):
+        """A test that leaves torch's cache full crowds those of the other process out: the next has a new one."""
+        folder = pathlib.Path(self.folder, "test")
+        folder.mkdir()
+        (folder / "test_cuda.py").write_text("""
+import pathlib, sys, types, unittest
+cuda = types.SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: None, memory_allocated=lambda: 1 << 20,
+                             memory_reserved=lambda: 1 << 20)
+sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+class T(unittest.TestCase):
+    def test_1_leaves_much(self): cuda.memory_reserved = lambda: 3 << 30
+    def test_2_finds_none(self): self.assertLess(cuda.memory_reserved(), 3 << 30)
+    def test_3_is_in_the_same(self): self.assertIs(sys.modules["torch"].cuda, cuda)
+""")
+        done = subprocess.run([sys.executable, "-B", pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py", folder,
+                               "--files", "test_cuda.py", "--match", "T"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "test_cuda.py: 3 tests, 3 pass natively, 3 of them under Pleat\n"), done.stderr)
+        self.assertEqual(done.stderr.count("loaded in"), 4, done.stderr)
+
     def test_pytorchs_own_tests_are_run_in_parts(self):
         """What one call wrote the next does not run again; a test that does not end is ended, with what it began."""
         folder, lines = pathlib.Path(self.folder, "test"), pathlib.Path(self.folder, "lines")
