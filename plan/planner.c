@@ -165,7 +165,7 @@ static live_step step_at(const struct planning *planning, uint32_t at)
     pleat__stretch steady = planning->model.iteration.steady;
     uint32_t item = requests->events[at] / 2;
     const pleat__request *request = &requests->items[item];
-    uint64_t size = pleat__ceil_div(request->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
+    uint64_t size = pleat__rounded(request->size);
     live_step step = {.bytes = requests->events[at] % 2 == 1 ? -size : size,
                       .class = PLEAT__CLASS_CROSSING,
                       .small = request->size < PLEAT__SMALL_BYTES};

@@ -107,6 +107,15 @@ static inline uint64_t pleat__ceil_div(uint64_t value, uint64_t unit)
     return value / unit + (value % unit != 0);
 }
 
+/* The unit of places: what a request takes is a multiple of it. */
+#define PLEAT__ALIGNMENT 512u
+
+/* What a request of so many bytes takes; of the last 511 numbers there are it is 0. */
+static inline uint64_t pleat__rounded(uint64_t bytes)
+{
+    return (bytes + (PLEAT__ALIGNMENT - 1)) & ~(uint64_t)(PLEAT__ALIGNMENT - 1);
+}
+
 /* Which of PLEAT__OCTAVE_BINS a value falls into, 16 an octave. pre: value != 0. */
 #define PLEAT__OCTAVE_BINS (32 * 16)
 static inline uint32_t pleat__octave_bin(uint32_t value)

@@ -34,10 +34,9 @@
 #include <pleat/plan.h>
 #include <stdbool.h>
 
-#define PLEAT__NOWHERE   UINT64_MAX /* slot without a planned place */
-#define PLEAT__NEVER     UINT32_MAX /* free_at of a request that is not freed in its sequence */
-#define PLEAT__ALIGNMENT 512u       /* placement granularity in bytes */
-#define PLEAT__NO_LANE   UINT32_MAX
+#define PLEAT__NOWHERE UINT64_MAX /* slot without a planned place */
+#define PLEAT__NEVER   UINT32_MAX /* free_at of a request that is not freed in its sequence */
+#define PLEAT__NO_LANE UINT32_MAX
 
 /* What a plan may say at most. Nobody who reads one takes memory or time without measure, and sums
  * and products of what is within these fit in 64 bits: after verify.c nobody checks them again. */

@@ -54,11 +54,6 @@ typedef struct first_job {
     pleat__gaps gaps;
 } first_job;
 
-static uint64_t rounded_size(const pleat__slot *slot)
-{
-    return pleat__ceil_div(slot->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 static pleat_result no_memory(const first_job *job)
 {
     return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to place %u early requests",
@@ -140,7 +135,7 @@ static pleat_result take_persistent(first_job *job)
         if (slot->class != PLEAT__CLASS_PERSISTENT)
             continue;
         if (slot->size > 0)
-            PLEAT_TRY(take_place(job, slot->place, rounded_size(slot), &taken));
+            PLEAT_TRY(take_place(job, slot->place, pleat__rounded(slot->size), &taken));
         if (!taken)
             return pleat__fail(PLEAT_E_VERIFY, "persistent request %u has no place of its own", i);
     }
@@ -206,7 +201,7 @@ static bool may_follow_host(const first_job *job, uint32_t index)
         return false;
     const pleat__slot *host = &job->plan->steady.slots[job->hosts[index]];
     if (host->stream != slot->stream || host->place == PLEAT__NOWHERE ||
-        rounded_size(slot) > rounded_size(host))
+        pleat__rounded(slot->size) > pleat__rounded(host->size))
         return false;
     return slot->free_at != PLEAT__NEVER || host->class == PLEAT__CLASS_CROSSING;
 }
@@ -315,7 +310,7 @@ static pleat_result follow_hosts(first_job *job)
         pleat__slot *slot = &first->slots[index];
         if (event % 2 == 1) {
             if (job->placed[index]) {
-                PLEAT_TRY(give_place(job, slot->place, rounded_size(slot)));
+                PLEAT_TRY(give_place(job, slot->place, pleat__rounded(slot->size)));
                 hold_chunks(job, slot, slot->place, -1);
             }
             continue;
@@ -324,11 +319,11 @@ static pleat_result follow_hosts(first_job *job)
             continue;
         uint64_t place = job->plan->steady.slots[job->hosts[index]].place;
         bool taken = true;
-        if (!clear_of_lanes(job, begun, place, rounded_size(slot), slot->free_at))
+        if (!clear_of_lanes(job, begun, place, pleat__rounded(slot->size), slot->free_at))
             continue;
-        PLEAT_TRY(take_place(job, place, rounded_size(slot), &taken));
+        PLEAT_TRY(take_place(job, place, pleat__rounded(slot->size), &taken));
         if (taken && !hold_chunks(job, slot, place, 1)) {
-            PLEAT_TRY(give_place(job, place, rounded_size(slot)));
+            PLEAT_TRY(give_place(job, place, pleat__rounded(slot->size)));
             taken = false;
         }
         if (taken) {
@@ -494,8 +489,8 @@ static pleat_result list_guests(first_job *job, guest_list *list)
         visit who = {i, slot->alloc_at,
                      slot->free_at == PLEAT__NEVER ? first->events : slot->free_at};
         PLEAT_TRY(job->placed[i]
-                      ? add_placed(job, list, who, slot->place, rounded_size(slot))
-                      : add_guest(job, list, who, PLEAT__NOT_PLACED, rounded_size(slot)));
+                      ? add_placed(job, list, who, slot->place, pleat__rounded(slot->size))
+                      : add_guest(job, list, who, PLEAT__NOT_PLACED, pleat__rounded(slot->size)));
     }
     return PLEAT_OK;
 }
@@ -570,7 +565,7 @@ static uint64_t first_max_live(const first_job *job)
         const pleat__slot *slot = &first->slots[event == NO_EVENT ? 0 : event / 2];
         if (event == NO_EVENT || slot->place == PLEAT__NOWHERE)
             continue;
-        live += event % 2 == 1 ? -rounded_size(slot) : rounded_size(slot);
+        live += event % 2 == 1 ? -pleat__rounded(slot->size) : pleat__rounded(slot->size);
         highest = live > highest ? live : highest;
     }
     return highest;

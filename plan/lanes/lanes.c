@@ -43,11 +43,6 @@ typedef struct lane_job {
     uint32_t lane_count;
 } lane_job;
 
-static uint64_t rounded(uint64_t size)
-{
-    return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 static const pleat__slot *slot_of(const lane_job *job, uint32_t m)
 {
     return &job->plan->steady.slots[job->members[m].slot];
@@ -55,7 +50,7 @@ static const pleat__slot *slot_of(const lane_job *job, uint32_t m)
 
 static uint64_t size_in(const lane_job *job, uint32_t profile, uint32_t m)
 {
-    return rounded(job->sizes[(uint64_t)profile * job->dynamic + job->members[m].rank]);
+    return pleat__rounded(job->sizes[(uint64_t)profile * job->dynamic + job->members[m].rank]);
 }
 
 static pleat_result allocate(lane_job *job)
@@ -201,7 +196,7 @@ static uint64_t with_margin(const lane_job *job, uint64_t least, uint64_t most)
         uint64_t spread = (most - least) / unit / job->profiles;
         millionths = spread < millionths ? spread : millionths;
     }
-    return rounded(most + (most / 1000000 + 1) * millionths);
+    return pleat__rounded(most + (most / 1000000 + 1) * millionths);
 }
 
 /* The largest sum of a lane's live bytes in one profile. Its events are order[*at] on; *at moves
@@ -292,7 +287,7 @@ static uint64_t peak_with_lanes(lane_job *job)
         const pleat__slot *slot = &steady->slots[i];
         if (slot->class != PLEAT__CLASS_DYNAMIC && slot->free_at != PLEAT__NEVER)
             add_life(job->curve, steady->events, slot->alloc_at, slot->free_at,
-                     rounded(slot->size));
+                     pleat__rounded(slot->size));
     }
     for (uint32_t l = 0; l < job->lane_count; l++)
         add_life(job->curve, steady->events, job->lanes[l].begin, job->lanes[l].end,
@@ -330,7 +325,7 @@ static void add_idle(lane_job *job)
         int64_t live = most_within(job, lane->begin, wraps ? events : lane->end);
         int64_t other = wraps ? most_within(job, 0, lane->end) : 0;
         int64_t room = peak - (live > other ? live : other);
-        int64_t wanted = (int64_t)rounded((lane->size / 1000000 + 1) * job->margin);
+        int64_t wanted = (int64_t)pleat__rounded((lane->size / 1000000 + 1) * job->margin);
         uint64_t more =
             (uint64_t)(wanted < room ? wanted : room) / PLEAT__ALIGNMENT * PLEAT__ALIGNMENT;
         for (uint32_t t = lane->begin; t < (wraps ? events : lane->end); t++)

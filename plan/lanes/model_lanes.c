@@ -7,11 +7,6 @@
 #include <internal/error.h>
 #include <plan/lanes/lanes.h>
 
-static uint64_t rounded(uint64_t size)
-{
-    return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 static uint32_t count_dynamic(const pleat_plan *plan)
 {
     uint32_t count = 0;
@@ -85,7 +80,7 @@ static uint32_t append_dynamic(const pleat__model *model, const pleat_plan *plan
             continue;
         /* Longer than an iteration: live always, as far as one iteration can tell. */
         bool always = slot->free_at == PLEAT__NEVER;
-        items[count++] = (pleat__item){.size = rounded(size_in_profile(model, profile, i)),
+        items[count++] = (pleat__item){.size = pleat__rounded(size_in_profile(model, profile, i)),
                                        .fixed = UINT64_MAX,
                                        .begin = always ? 0 : slot->alloc_at,
                                        .end = always ? model->problem.horizon : slot->free_at};

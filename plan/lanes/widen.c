@@ -13,11 +13,6 @@
 /* Every lane is held against every item: about half a second of that. */
 #define MOST_LOOKS 100000000u
 
-static uint64_t rounded(uint64_t size)
-{
-    return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 /* The pages behind a lane that it might grow over: chunk -> bytes of the window at which it is, or
  * PLEAT__NOWHERE. */
 typedef struct widening {
@@ -73,7 +68,7 @@ static void widen(widening *w, uint32_t item, pleat_plan *plan, uint32_t first, 
     const pleat__problem *problem = w->problem;
     pleat__lane *lane = &plan->lanes[item - first];
     w->begin = lane->place + lane->bytes;
-    w->end = w->begin + rounded((uint64_t)((double)lane->bytes * (margin - 1)));
+    w->end = w->begin + pleat__rounded((uint64_t)((double)lane->bytes * (margin - 1)));
     uint64_t wanted = w->end;
     mark_pages(w);
     keep_clear_of(w, lane->place, lane->bytes);

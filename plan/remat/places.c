@@ -9,11 +9,6 @@
 
 #include <string.h>
 
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + PLEAT__REMAT_GRANULE - 1) / PLEAT__REMAT_GRANULE * PLEAT__REMAT_GRANULE;
-}
-
 static uint64_t clock_of(const pleat__run *run)
 {
     const pleat__remat_ground *ground = run->options->ground;
@@ -172,7 +167,7 @@ static pleat_result try(pleat__run *run, uint64_t bytes, bool cheap, pleat__plac
 
 pleat_result pleat__run_obtain(pleat__run *run, uint64_t bytes, bool cheap, pleat__place *place)
 {
-    uint64_t asked = run->options->fungible ? bytes : rounded(bytes), search_ns = 0;
+    uint64_t asked = run->options->fungible ? bytes : pleat__rounded(bytes), search_ns = 0;
     bool searched = false;
     *place = (pleat__place){.count = 0};
     if (bytes == 0)

@@ -12,7 +12,7 @@
 pleat_result pleat__remat_pool_create(pleat__arena *arena, uint64_t bytes, uint64_t chunk_bytes,
                                       pleat__remat_pool *pool)
 {
-    bytes = pleat__round_down(bytes, PLEAT__REMAT_GRANULE);
+    bytes = pleat__round_down(bytes, PLEAT__ALIGNMENT);
     *pool = (pleat__remat_pool){
         .arena = arena,
         .bytes = bytes,

@@ -3,15 +3,13 @@
  *
  * The blocks are one array, so that a search over all of them reads memory in order; taking and
  * giving move what lies behind. No two free blocks are neighbours. Sizes are multiples of
- * PLEAT__REMAT_GRANULE.
+ * PLEAT__ALIGNMENT.
  */
 #ifndef PLEAT_PLAN_REMAT_POOL_H
 #define PLEAT_PLAN_REMAT_POOL_H
 
 #include <internal/arena.h>
 #include <internal/range.h>
-
-#define PLEAT__REMAT_GRANULE 512u /* the alignment that PyTorch gives */
 
 #define PLEAT__REMAT_FREE UINT32_MAX       /* as an owner */
 #define PLEAT__REMAT_HELD (UINT32_MAX - 1) /* as an owner: in use, and no tensor's */

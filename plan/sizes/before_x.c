@@ -7,11 +7,6 @@
 #include <internal/error.h>
 #include <plan/base/free_ranges.h>
 
-static uint64_t rounded(uint64_t size)
-{
-    return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 /* The prologue's slots of one stream, in memory of their own from *end on. */
 typedef struct ahead {
     pleat_plan *plan;
@@ -23,7 +18,7 @@ typedef struct ahead {
 
 static pleat_result place_ahead(ahead *a, pleat__slot *slot)
 {
-    uint64_t size = rounded(slot->size);
+    uint64_t size = pleat__rounded(slot->size);
     if (!pleat__gaps_lowest(&a->gaps, size, &slot->place))
         return PLEAT_OK;
     a->end = slot->place + size > a->end ? slot->place + size : a->end;
@@ -37,8 +32,8 @@ static pleat_result bury(ahead *a, uint32_t from, uint32_t to)
         if (a->dying[at] == PLEAT__NEVER)
             continue;
         const pleat__slot *slot = &a->plan->steady.slots[a->dying[at]];
-        PLEAT_TRY(pleat__gaps_give(&a->gaps,
-                                   (pleat__range){slot->place, slot->place + rounded(slot->size)}));
+        PLEAT_TRY(pleat__gaps_give(
+            &a->gaps, (pleat__range){slot->place, slot->place + pleat__rounded(slot->size)}));
     }
     return PLEAT_OK;
 }
@@ -98,7 +93,7 @@ pleat_result pleat__elastic_place_prologue(pleat_plan *plan, pleat__arena *scrat
         if (slot->class != PLEAT__CLASS_PERSISTENT)
             continue;
         slot->place = end;
-        end += rounded(slot->size);
+        end += pleat__rounded(slot->size);
     }
     for (uint32_t s = 0; s < plan->stream_count; s++)
         PLEAT_TRY(place_stream(plan, (uint16_t)s, scratch, &end));

@@ -288,11 +288,10 @@ static pleat_result measure_live(const pleat__elastic_job *job, pleat__arena *sc
         if (slot->class != PLEAT__CLASS_DYNAMIC)
             continue;
         bool always = slot->free_at == PLEAT__NEVER;
-        items[problem.count++] =
-            (pleat__item){.size = pleat__ceil_div(slot->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT,
-                          .fixed = UINT64_MAX,
-                          .begin = always ? 0 : slot->alloc_at,
-                          .end = always ? problem.horizon : slot->free_at};
+        items[problem.count++] = (pleat__item){.size = pleat__rounded(slot->size),
+                                               .fixed = UINT64_MAX,
+                                               .begin = always ? 0 : slot->alloc_at,
+                                               .end = always ? problem.horizon : slot->free_at};
     }
     pleat_result result = pleat__max_live(&problem, scratch, bytes);
     pleat__arena_free(scratch, items);

@@ -358,11 +358,6 @@ static void learn(pleat__x_finder *finder, const pleat__function *f, int64_t s)
         finder->has_u = divide(finder->product, finder->x.v, &finder->x.u);
 }
 
-static uint64_t rounded(uint64_t size)
-{
-    return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 static pleat__x_state contradict(pleat__x_finder *finder)
 {
     finder->contradicted++;
@@ -378,7 +373,7 @@ static bool depends_on_unknown(const pleat__x_finder *finder, const pleat__funct
 static pleat__x_state judge(pleat__x_finder *finder, const pleat__function *f, uint64_t bytes)
 {
     uint64_t size;
-    if (!pleat__function_at(f, &finder->x, &size) || rounded(size) != rounded(bytes))
+    if (!pleat__function_at(f, &finder->x, &size) || pleat__rounded(size) != pleat__rounded(bytes))
         return contradict(finder);
     finder->agreed++;
     return PLEAT__X_KNOWN;

@@ -30,11 +30,6 @@ static void begin_step(const pleat__planning *p, const char *name)
         p->watch->step(p->watch->self, name);
 }
 
-static uint64_t rounded(uint64_t size)
-{
-    return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 /* --- the recipe --------------------------------------------------------------------------------*/
 
 static pleat_result fit(pleat__planning *p)
@@ -239,7 +234,8 @@ static uint64_t scaled(const pleat__planning *p, uint32_t at, uint64_t size)
     if (!pleat__fraction_multiply(reference->u, reference->v, &now) ||
         !pleat__fraction_multiply(x->u, x->v, &then) ||
         !pleat__fraction_multiply(now, (pleat__fraction){then.den, then.num}, &by) ||
-        !pleat__fraction_multiply((pleat__fraction){rounded(size) / PLEAT__ALIGNMENT, 1}, by, &out))
+        !pleat__fraction_multiply((pleat__fraction){pleat__rounded(size) / PLEAT__ALIGNMENT, 1}, by,
+                                  &out))
         return size;
     return pleat__ceil_div(out.num, out.den) * PLEAT__ALIGNMENT;
 }

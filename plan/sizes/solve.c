@@ -131,11 +131,6 @@ static bool solve_from(const form *f, const pleat__sample *const *from, pleat__f
     return keep(f, k, over, out);
 }
 
-static uint64_t rounded(uint64_t size)
-{
-    return pleat__ceil_div(size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 /* Whether the function gives all samples; *exact: to the byte. */
 static bool gives(const pleat__function *f, const pleat__sample *samples, uint32_t count,
                   bool *exact)
@@ -146,7 +141,7 @@ static bool gives(const pleat__function *f, const pleat__sample *samples, uint32
         uint64_t size;
         if (!pleat__fraction_make(samples[i].u, 1, &x.u) ||
             !pleat__fraction_make(samples[i].v, 1, &x.v) || !pleat__function_at(f, &x, &size) ||
-            rounded(size) != rounded(samples[i].size))
+            pleat__rounded(size) != pleat__rounded(samples[i].size))
             return false;
         *exact = *exact && size == samples[i].size;
     }

@@ -98,7 +98,7 @@ static const pleat__slot *slot_of(const reuse_job *job, uint32_t index)
 
 static uint64_t end_of(const pleat__slot *slot)
 {
-    return slot->place + pleat__ceil_div(slot->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
+    return slot->place + pleat__rounded(slot->size);
 }
 
 static pleat_result order_slots(reuse_job *job, pleat__arena *scratch)

@@ -245,11 +245,6 @@ pleat_result pleat_trace_add_stream(pleat_trace *trace, uint64_t stream, uint16_
     return PLEAT_OK;
 }
 
-static uint64_t rounded(uint64_t size)
-{
-    return (size + 511) & ~511ull;
-}
-
 /* An ALLOC or a SEGMENT_ALLOC: T1, T4. */
 static pleat_result begin_life(pleat_trace *trace, lives *all, const pleat_trace_event *event,
                                const char *what)
@@ -270,11 +265,11 @@ static pleat_result begin_life(pleat_trace *trace, lives *all, const pleat_trace
 
 static pleat_result begin_request(pleat_trace *trace, const pleat_trace_event *event)
 {
-    if (event->size <= SIZE_MOST && rounded(event->size) > LIVE_MOST - trace->live_bytes)
+    if (event->size <= SIZE_MOST && pleat__rounded(event->size) > LIVE_MOST - trace->live_bytes)
         return pleat__fail(PLEAT_E_INPUT, "more than 2^56 bytes are live at request %u",
                            event->request);
     PLEAT_TRY(begin_life(trace, &trace->requests, event, "request"));
-    trace->live_bytes += rounded(event->size);
+    trace->live_bytes += pleat__rounded(event->size);
     return PLEAT_OK;
 }
 
@@ -306,7 +301,7 @@ static pleat_result check_event(pleat_trace *trace, pleat_trace_event *event)
         return end_life(&trace->requests, event, "request", STATE_LIVE, STATE_FREE_REQUESTED);
     case PLEAT_EVENT_FREE_COMPLETED:
         PLEAT_TRY(end_life(&trace->requests, event, "request", STATE_FREE_REQUESTED, STATE_FREED));
-        trace->live_bytes -= rounded(event->size);
+        trace->live_bytes -= pleat__rounded(event->size);
         return PLEAT_OK;
     case PLEAT_EVENT_MARK:
         event->request = 0;

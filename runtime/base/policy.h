@@ -16,6 +16,7 @@
 #ifndef PLEAT_RUNTIME_BASE_POLICY_H
 #define PLEAT_RUNTIME_BASE_POLICY_H
 
+#include <internal/range.h>
 #include <pleat/runtime.h>
 #include <runtime/base/conf.h>
 #include <runtime/base/gate.h>
@@ -133,7 +134,7 @@ PLEAT__POLICIES(PLEAT__DECLARE_POLICY)
  * undo. */
 static inline void pleat__count_live(pleat_stats *stats, uint64_t bytes, int sign)
 {
-    uint64_t factor = (uint64_t)(int64_t)sign, rounded = (bytes + 511) & ~(uint64_t)511;
+    uint64_t factor = (uint64_t)(int64_t)sign, rounded = pleat__rounded(bytes);
     uint64_t small = bytes <= PLEAT__SMALL_BYTES ? factor : 0;
     stats->live_bytes += rounded * factor;
     stats->requested_bytes += bytes * factor;
@@ -174,7 +175,7 @@ static inline void pleat__count_waiting(pleat_stats *stats, uint64_t bytes, int 
     uint64_t factor = (uint64_t)(int64_t)sign;
     pleat__count_live(stats, bytes, -sign);
     stats->waiting_blocks += factor;
-    stats->waiting_bytes += ((bytes + 511) & ~(uint64_t)511) * factor;
+    stats->waiting_bytes += pleat__rounded(bytes) * factor;
 }
 
 #endif

@@ -14,11 +14,6 @@
 #define APART   32u
 #define VARIES  8u
 
-static uint64_t rounded(const pleat__slot *slot)
-{
-    return pleat__ceil_div(slot->size, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 /* Adds what the sequence's slots take at each of its events to `live`, which has one more than
  * there are; what is freed in the next iteration lives at its beginning as well. Differences, to be
  * summed.
@@ -27,7 +22,7 @@ static void add_lives(const pleat__sequence *sequence, uint64_t *live)
 {
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
         const pleat__slot *slot = &sequence->slots[i];
-        uint64_t bytes = rounded(slot);
+        uint64_t bytes = pleat__rounded(slot->size);
         live[slot->alloc_at] += bytes;
         if (slot->free_at == PLEAT__NEVER)
             continue;
@@ -54,7 +49,7 @@ static uint64_t bytes_of(const pleat__sequence *sequence, pleat__class class)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < sequence->slot_count; i++)
-        bytes += sequence->slots[i].class == class ? rounded(&sequence->slots[i]) : 0;
+        bytes += sequence->slots[i].class == class ? pleat__rounded(sequence->slots[i].size) : 0;
     return bytes;
 }
 

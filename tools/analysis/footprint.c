@@ -43,11 +43,6 @@ int footprint_classes(bool has_phases, const uint64_t *bytes, const uint64_t *re
     return count;
 }
 
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + 511) & ~(uint64_t)511;
-}
-
 /* ---- curves ---- */
 
 static pleat_result make_curve(const footprint *f, footprint_curve *curve)
@@ -218,7 +213,7 @@ static pleat_result follow_live(footprint *f)
     PLEAT_TRY(make_curve(f, &f->live));
     for (uint32_t at = 0; at < f->requests.event_count; at++) {
         uint32_t event = f->requests.events[at];
-        uint64_t size = rounded(f->requests.items[event / 2].size);
+        uint64_t size = pleat__rounded(f->requests.items[event / 2].size);
         live = event & 1 ? live - size : live + size;
         count = event & 1 ? count - 1 : count + 1;
         add_point(f, &f->live, at, live);
@@ -254,7 +249,7 @@ static pleat_result find_groups(footprint *f)
     for (uint32_t i = 0; i < f->requests.count; i++) {
         const pleat__request *r = &f->requests.items[i];
         if (r->alloc_at <= f->max_live_at && r->free_at > f->max_live_at)
-            all[count++] = group_at(f, r->alloc_at, rounded(r->size));
+            all[count++] = group_at(f, r->alloc_at, pleat__rounded(r->size));
     }
     f->group_count = take_most(all, count, f->groups, FOOTPRINT_GROUPS);
     pleat__arena_free(f->arena, all);

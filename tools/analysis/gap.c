@@ -45,11 +45,6 @@ gap_steps gap_of(const pleat_plan *plan, const pleat__plan_report *report)
 
 /* ---- a plan that was read ---- */
 
-static uint64_t rounded_size(uint64_t bytes)
-{
-    return pleat__ceil_div(bytes, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 static bool is_always(const pleat__slot *slot)
 {
     return slot->class == PLEAT__CLASS_PERSISTENT;
@@ -64,7 +59,7 @@ static void add_slots(const pleat_plan *plan, const pleat__sequence *sequence, b
         if (slot->place == PLEAT__NOWHERE || is_always(slot) != persistents)
             continue;
         items[(*count)++] =
-            (pleat__item){.size = rounded_size(slot->size),
+            (pleat__item){.size = pleat__rounded(slot->size),
                           .fixed = UINT64_MAX,
                           .begin = persistents ? 0 : slot->alloc_at,
                           .end = persistents || never ? plan->steady.events : slot->free_at,
@@ -92,10 +87,10 @@ static pleat_result count_classes(const pleat_plan *plan, pleat__arena *scratch,
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the plan's events");
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         if (is_always(&plan->first.slots[i]))
-            always += rounded_size(plan->first.slots[i].size);
+            always += pleat__rounded(plan->first.slots[i].size);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const pleat__slot *slot = &plan->steady.slots[i];
-        uint64_t size = rounded_size(slot->size);
+        uint64_t size = pleat__rounded(slot->size);
         uint32_t end = slot->free_at == PLEAT__NEVER ? events : slot->free_at;
         steps[slot->alloc_at] += size;
         steps[end] -= size;
@@ -113,7 +108,7 @@ static pleat_result count_classes(const pleat_plan *plan, pleat__arena *scratch,
         bool wraps = slot->free_at <= slot->alloc_at;
         bool there = wraps ? peak >= slot->alloc_at || peak < slot->free_at
                            : peak >= slot->alloc_at && peak < slot->free_at;
-        class_bytes[slot->class] += there ? rounded_size(slot->size) : 0;
+        class_bytes[slot->class] += there ? pleat__rounded(slot->size) : 0;
     }
     class_bytes[PLEAT__CLASS_PERSISTENT] += always;
     pleat__arena_free(scratch, steps);

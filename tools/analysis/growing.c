@@ -47,11 +47,6 @@ typedef struct finder {
     best_moment *best; /* of each iteration */
 } finder;
 
-static uint64_t rounded(uint64_t bytes)
-{
-    return pleat__ceil_div(bytes, PLEAT__ALIGNMENT) * PLEAT__ALIGNMENT;
-}
-
 /* ---- what is persistent ---- */
 
 /* Marks, and where the program marks only its steps, the iteration before the first one. */
@@ -120,7 +115,7 @@ static weight_size *find_size(const finder *f, uint64_t size)
 /* Its size, or that in half or double its precision. */
 static bool like_a_weight(const finder *f, uint64_t size)
 {
-    return find_size(f, size) != NULL || find_size(f, rounded(size / 2)) != NULL ||
+    return find_size(f, size) != NULL || find_size(f, pleat__rounded(size / 2)) != NULL ||
            find_size(f, size * 2) != NULL;
 }
 
@@ -134,7 +129,7 @@ static pleat_result list_sizes(finder *f)
     for (uint32_t i = 0; i < r->count; i++) {
         bool early = r->items[i].alloc_at < f->begin_at;
         if (!f->grows[i])
-            f->sizes[count++] = (weight_size){rounded(r->items[i].size), early, !early, 0};
+            f->sizes[count++] = (weight_size){pleat__rounded(r->items[i].size), early, !early, 0};
     }
     qsort(f->sizes, count, sizeof *f->sizes, compare_weights);
     for (uint32_t i = 0; i < count; i++) {
@@ -151,7 +146,7 @@ static pleat_result list_sizes(finder *f)
 
 static bool has_states(const finder *f, uint64_t size)
 {
-    const uint64_t alike[] = {size, rounded(size / 2), size * 2};
+    const uint64_t alike[] = {size, pleat__rounded(size / 2), size * 2};
     for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
         const weight_size *found = find_size(f, alike[i]);
         if (found != NULL && found->states > 0)
@@ -197,7 +192,7 @@ static void find_best(finder *f)
             marks++;
         if (!f->grows[item])
             continue;
-        score += count_one(f, rounded(r->items[item].size), r->events[at] & 1);
+        score += count_one(f, pleat__rounded(r->items[item].size), r->events[at] & 1);
         if (score > f->best[marks].score)
             f->best[marks] = (best_moment){score, at};
     }
@@ -216,7 +211,7 @@ static void take_gradients(finder *f)
             continue;
         const best_moment *own = &f->best[f->iteration[i]];
         bool at_next = f->iteration[i] < r->mark_count && live_at(&r->items[i], own + 1);
-        const weight_size *size = find_size(f, rounded(r->items[i].size));
+        const weight_size *size = find_size(f, pleat__rounded(r->items[i].size));
         if ((live_at(&r->items[i], own) || at_next) && size != NULL && size->weights > 0)
             f->grows[i] = false;
     }
@@ -241,7 +236,7 @@ static uint64_t most_growing(const finder *f)
     uint64_t live = 0, most = 0;
     for (uint32_t at = 0; at < r->event_count; at++) {
         uint32_t item = r->events[at] / 2;
-        uint64_t size = f->grows[item] ? rounded(r->items[item].size) : 0;
+        uint64_t size = f->grows[item] ? pleat__rounded(r->items[item].size) : 0;
         live = r->events[at] & 1 ? live - size : live + size;
         most = live > most ? live : most;
     }
@@ -269,7 +264,7 @@ static pleat_result find_steps(finder *f)
     memcpy(grows, f->grows, r->count * sizeof *grows);
     for (uint32_t at = 0; at < r->event_count; at++) {
         uint32_t item = r->events[at] / 2;
-        uint64_t size = grows[item] ? rounded(r->items[item].size) : 0;
+        uint64_t size = grows[item] ? pleat__rounded(r->items[item].size) : 0;
         bool freed = r->events[at] & 1;
         live = freed ? live - size : live + size;
         like_step &= freed || size < LARGE || like_a_weight(f, size);

@@ -18,6 +18,7 @@
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>
+#include <internal/range.h>
 #include <internal/utf8.h>
 #include <plan/base/file.h>
 #include <plan/trace/import.h>
@@ -156,7 +157,7 @@ static void enter_phase(timeline *t, const pleat_trace_event *event)
 
 static void put_timed(timeline *t, const pleat_trace_event *event)
 {
-    uint64_t rounded = (event->size + 511) & ~(uint64_t)511;
+    uint64_t rounded = pleat__rounded(event->size);
     unsigned device = event->device;
     char name[32];
     enter_phase(t, event);

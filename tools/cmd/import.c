@@ -7,6 +7,7 @@
 #include <tools/replay/devices.h>
 
 #include <internal/error.h>
+#include <internal/range.h>
 #include <plan/trace/import.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static summary summarize(const pleat_trace *trace)
     uint64_t live = 0, segments = 0;
     const pleat_trace_event *events = pleat_trace_events(trace);
     for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
-        uint64_t rounded = (events[i].size + 511) & ~511ull;
+        uint64_t rounded = pleat__rounded(events[i].size);
         s.kinds[events[i].kind]++;
         s.devices[events[i].device] = true;
         if (events[i].kind == PLEAT_EVENT_ALLOC)

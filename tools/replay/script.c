@@ -8,11 +8,6 @@
 #include <internal/error.h>
 #include <plan/model/iteration.h>
 
-static uint64_t round512(uint64_t bytes)
-{
-    return (bytes + 511) & ~(uint64_t)511;
-}
-
 bool replay_is_ours(const replay_script *s, const pleat_trace_event *event)
 {
     return event->device == s->device &&
@@ -51,7 +46,7 @@ static pleat_result measure_job(replay_script *s)
             continue;
         uint64_t *size = &sizes[events[i].request];
         if (events[i].kind == PLEAT_EVENT_ALLOC) {
-            live += *size = round512(events[i].size);
+            live += *size = pleat__rounded(events[i].size);
             s->job.total_bytes += *size;
         } else {
             live -= *size;
