@@ -249,6 +249,16 @@ static pleat_result make_items(pleat__model *model, const pleat_plan *plan)
     return PLEAT_OK;
 }
 
+static void free_model(pleat__model *model)
+{
+    pleat__iteration_free(&model->requests, &model->iteration);
+    pleat__arena_free(model->arena, model->items);
+    pleat__arena_free(model->arena, model->slots);
+    if (model->requests.arena != NULL)
+        pleat__requests_free(&model->requests);
+    *model = (pleat__model){0};
+}
+
 pleat_result pleat__model_make(const pleat_trace *trace, uint32_t device, pleat__arena *arena,
                                pleat_plan *plan, pleat__model *out)
 {
@@ -269,18 +279,6 @@ pleat_result pleat__model_make(const pleat_trace *trace, uint32_t device, pleat_
     if (result == PLEAT_OK)
         result = make_items(out, plan);
     if (result != PLEAT_OK)
-        pleat__model_free(out);
+        free_model(out);
     return result;
-}
-
-void pleat__model_free(pleat__model *model)
-{
-    if (model->arena == NULL)
-        return;
-    pleat__iteration_free(&model->requests, &model->iteration);
-    pleat__arena_free(model->arena, model->items);
-    pleat__arena_free(model->arena, model->slots);
-    if (model->requests.arena != NULL)
-        pleat__requests_free(&model->requests);
-    *model = (pleat__model){0};
 }

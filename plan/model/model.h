@@ -31,7 +31,6 @@ typedef struct pleat__model {
 PLEAT_NODISCARD pleat_result pleat__model_make(const pleat_trace *trace, uint32_t device,
                                                pleat__arena *arena, pleat_plan *plan,
                                                pleat__model *out);
-void pleat__model_free(pleat__model *model);
 /* What a steady slot is by when it is allocated and freed. pre: it is freed */
 uint8_t pleat__steady_class(const pleat__slot *slot);
 

@@ -62,6 +62,19 @@ static pleat_result list_taken(pleat__timeline *timeline)
     return PLEAT_OK;
 }
 
+/* Forgets all placements. */
+static void reset(pleat__timeline *timeline)
+{
+    for (uint32_t i = 0; i < 2 * timeline->leaves; i++) {
+        timeline->cover[i].count = 0;
+        timeline->any[i].count = 0;
+    }
+    for (uint32_t i = 0; i < timeline->strip->count; i++)
+        timeline->places[i] = PLEAT__NOT_PLACED;
+    timeline->height = 0;
+    timeline->work += timeline->strip->count / 4;
+}
+
 pleat_result pleat__timeline_create(pleat__timeline *timeline, const pleat__strip *strip,
                                     uint64_t *places)
 {
@@ -74,7 +87,7 @@ pleat_result pleat__timeline_create(pleat__timeline *timeline, const pleat__stri
     if (timeline->cover == NULL || timeline->any == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
     PLEAT_TRY(list_taken(timeline));
-    pleat__timeline_reset(timeline);
+    reset(timeline);
     return PLEAT_OK;
 }
 
@@ -93,18 +106,6 @@ void pleat__timeline_destroy(pleat__timeline *timeline)
     pleat__arena_free(arena, timeline->any);
     pleat__arena_free(arena, timeline->taken);
     *timeline = (pleat__timeline){0};
-}
-
-void pleat__timeline_reset(pleat__timeline *timeline)
-{
-    for (uint32_t i = 0; i < 2 * timeline->leaves; i++) {
-        timeline->cover[i].count = 0;
-        timeline->any[i].count = 0;
-    }
-    for (uint32_t i = 0; i < timeline->strip->count; i++)
-        timeline->places[i] = PLEAT__NOT_PLACED;
-    timeline->height = 0;
-    timeline->work += timeline->strip->count / 4;
 }
 
 /* The first of the ranges that ends behind `address` (at it, with `touching`). */
@@ -350,7 +351,7 @@ pleat_result pleat__timeline_run(pleat__timeline *timeline, const uint32_t *sequ
     if (!pleat__add(timeline->work, budget, &end))
         end = UINT64_MAX;
     *height = UINT64_MAX;
-    pleat__timeline_reset(timeline);
+    reset(timeline);
     for (uint32_t i = 0; i < timeline->strip->count; i++) {
         uint64_t place = pleat__timeline_find(timeline, sequence[i], fit);
         PLEAT_TRY(pleat__timeline_put(timeline, sequence[i], place));

@@ -59,8 +59,6 @@ PLEAT_NODISCARD pleat_result pleat__timeline_create(pleat__timeline *timeline,
                                                     const pleat__strip *strip, uint64_t *places);
 /* Nothing needs to have been created. */
 void pleat__timeline_destroy(pleat__timeline *timeline);
-/* Forgets all placements. */
-void pleat__timeline_reset(pleat__timeline *timeline);
 
 /* The place that `fit` chooses for a span; nothing is placed yet. There always is one. */
 uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span, pleat__fit fit);

@@ -144,8 +144,9 @@ void pleat__elastic_job_free(pleat__elastic_job *job)
 
 /* --- one try -----------------------------------------------------------------------------------*/
 
-pleat_result pleat__elastic_try(pleat__elastic_job *job, const pleat__choice *choice,
-                                pleat__layout *out, uint32_t *stuck)
+/* The layout that a choice gives; *stuck as in pleat__fold_once. */
+static pleat_result try_choice(pleat__elastic_job *job, const pleat__choice *choice,
+                               pleat__layout *out, uint32_t *stuck)
 {
     for (uint32_t i = 0; i < job->problem.count; i++)
         job->high[i] = job->lives[i] < choice->life;
@@ -163,7 +164,8 @@ uint64_t pleat__elastic_cost(const pleat__layout *layout)
     return (uint64_t)layout->chunks * MAPS_FOR_CHUNK + layout->alias_pages;
 }
 
-bool pleat__elastic_enough(const pleat__layout *layout)
+/* As few chunks as need be. */
+static bool is_enough(const pleat__layout *layout)
 {
     return layout->chunks <= layout->floor_chunks + layout->floor_chunks / CLOSE;
 }
@@ -185,7 +187,7 @@ typedef struct contest {
 static pleat_result enter(contest *c, const pleat__choice *choice, uint32_t *stuck)
 {
     pleat__layout layout;
-    PLEAT_TRY(pleat__elastic_try(c->job, choice, &layout, stuck));
+    PLEAT_TRY(try_choice(c->job, choice, &layout, stuck));
     uint64_t cost = pleat__elastic_cost(&layout);
     c->work += layout.work;
     c->sweeps++;
@@ -197,7 +199,7 @@ static pleat_result enter(contest *c, const pleat__choice *choice, uint32_t *stu
     c->cost = cost;
     c->choice = *choice;
     c->stuck = *stuck;
-    c->enough = pleat__elastic_enough(&layout);
+    c->enough = is_enough(&layout);
     if (!c->keeps) {
         pleat__layout_free(&layout, c->job->scratch);
         return PLEAT_OK;

@@ -29,14 +29,8 @@ PLEAT_NODISCARD pleat_result pleat__elastic_job_make(const pleat_plan *plan, uin
                                                      pleat__elastic_job *out);
 void pleat__elastic_job_free(pleat__elastic_job *job);
 
-/* The layout that a choice gives; *stuck as in pleat__fold_once. */
-PLEAT_NODISCARD pleat_result pleat__elastic_try(pleat__elastic_job *job,
-                                                const pleat__choice *choice, pleat__layout *out,
-                                                uint32_t *stuck);
 /* A chunk is worth as many maps. */
 uint64_t pleat__elastic_cost(const pleat__layout *layout);
-/* As few chunks as need be. */
-bool pleat__elastic_enough(const pleat__layout *layout);
 
 /* The best choice for the job's sizes: of those that the recipe has, and where none is good enough
  * those that about `work` units of search find (fold.h). x is left to the caller. */

@@ -9,7 +9,8 @@
 #include <internal/error.h>
 #include <string.h>
 
-pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks)
+/* Room for so many numbers in its tables. */
+static pleat_result reserve(pleat__chunk_pool *pool, uint32_t chunks)
 {
     PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy, chunks));
     if (chunks <= pool->capacity)
@@ -158,8 +159,7 @@ static pleat_result pool_load(pleat__chunk_pool *pool, const pleat_plan *plan)
         return pleat__fail(
             PLEAT_E_INPUT, "the plan is for chunks of %llu bytes, the device has %llu: plan again",
             (unsigned long long)plan->chunk_bytes, (unsigned long long)pool->page_bytes);
-    PLEAT_TRY(
-        pleat__chunk_pool_reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
+    PLEAT_TRY(reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
     PLEAT_TRY(plan_handles(pool, plan));
     plan_homes(pool, plan);
     PLEAT_TRY(plan_map(pool, plan));
@@ -242,7 +242,7 @@ static pleat_result choose_new(pleat__chunk_pool *pool, growth *g, uint32_t want
 {
     uint32_t number = pool->count;
     uint64_t page = pool->next_home;
-    PLEAT_TRY(pleat__chunk_pool_reserve(pool, number + (wanted - g->count)));
+    PLEAT_TRY(reserve(pool, number + (wanted - g->count)));
     for (; page < pool->region_pages && g->count < wanted; page++) {
         if (!is_clean(pool, page))
             continue;

@@ -72,8 +72,6 @@ typedef struct pleat__chunk_pool {
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena,
                                                     pleat__space *space, pleat__gate *gate,
                                                     const pleat_plan *plan, bool again);
-/* Room for so many numbers in its tables. */
-PLEAT_NODISCARD pleat_result pleat__chunk_pool_reserve(pleat__chunk_pool *pool, uint32_t chunks);
 /* Metadata only: the space unmaps. */
 void pleat__chunk_pool_release(pleat__chunk_pool *pool);
 
