@@ -29,6 +29,13 @@
 #define PLEAT__NO_CHUNK        UINT32_MAX
 #define PLEAT__WORK_PER_SECOND 100000000u
 
+/* What a layout takes of the driver and the host: a map costs 4 KiB of host memory and a call of
+ * the driver, a chunk is worth 512 of them. */
+static inline uint64_t pleat__fold_cost(uint32_t chunks, uint32_t alias_pages)
+{
+    return (uint64_t)chunks * 512 + alias_pages;
+}
+
 typedef struct pleat__fold_options {
     uint64_t chunk_bytes; /* a multiple of every item's alignment; not 0 */
     uint64_t work;        /* search beyond one pass, in units of work; 0: none */

@@ -27,9 +27,8 @@
 #define SQUEAKS   20 /* items it reserves at most: where it works, it works soon */
 
 /* Two layouts whose chunks differ by less than this part are told apart by chunks and maps
- * together. A map costs 4 KiB of host memory and a driver call, a chunk is worth 512 of them. */
-#define TOLERANCE      2048u
-#define MAPS_FOR_CHUNK 512u
+ * together. */
+#define TOLERANCE 2048u
 
 typedef struct search {
     pleat__fold_job *job;
@@ -84,7 +83,7 @@ static void keep(search *s)
 
 static uint64_t cost_of(const pleat__try *a)
 {
-    return (uint64_t)a->chunks * MAPS_FOR_CHUNK + a->view_pages;
+    return pleat__fold_cost(a->chunks, a->view_pages);
 }
 
 static bool is_close(const search *s, const pleat__try *a)
@@ -110,7 +109,6 @@ static pleat_result attempt(search *s, uint32_t cap, uint32_t limit, bool paged,
                                         .chunks = limit,
                                         .cost =
                                             is_close(s, s->best) ? cost_of(s->best) : UINT64_MAX,
-                                        .maps_for_chunk = MAPS_FOR_CHUNK,
                                         .paged = paged};
     PLEAT_TRY(pleat__sweep_run(s->sweep, s->policy, s->reserved, s->reserved_count, &limits,
                                s->next, &done, &s->stuck));

@@ -296,7 +296,7 @@ static pleat_result find_place(pleat__sweep *sweep, uint64_t size, uint8_t polic
             break;
     }
     const pleat__sweep_limits *limits = &sweep->limits;
-    uint64_t cost = (uint64_t)sweep->out->chunks * limits->maps_for_chunk + sweep->out->view_pages;
+    uint64_t cost = pleat__fold_cost(sweep->out->chunks, sweep->out->view_pages);
     sweep->over = sweep->out->chunks > limits->chunks || cost >= limits->cost;
     return PLEAT_OK;
 }

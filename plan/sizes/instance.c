@@ -239,9 +239,9 @@ static pleat_result keep_or_take(making *m)
         return no_memory(m->plan);
     pleat_result result = count_kept(m, chunks, &kept);
     if (result == PLEAT_OK && kept != UINT32_MAX) {
-        const pleat__layout as_kept = {.chunks = kept};
         m->report.kept_bytes = kept * m->plan->chunk_bytes;
-        if (pleat__elastic_cost(&as_kept) <= pleat__elastic_cost(&m->layout)) {
+        if (pleat__fold_cost(kept, 0) <=
+            pleat__fold_cost(m->layout.chunks, m->layout.alias_pages)) {
             m->layout.chunks = kept;
             result = take_kept(m, chunks);
         }

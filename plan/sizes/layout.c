@@ -13,10 +13,9 @@
 #include <plan/base/sort.h>
 #include <string.h>
 
-#define MAPS_FOR_CHUNK 512u  /* as in search.c */
-#define CLOSE          1024u /* chunks beyond the floor that do not matter: one in so many */
-#define QUANTILES      20u
-#define SQUEAKERS      6u
+#define CLOSE     1024u /* chunks beyond the floor that do not matter: one in so many */
+#define QUANTILES 20u
+#define SQUEAKERS 6u
 /* Sweeps of one instance: so many requests together, and at least a few. About 0.15 us each. */
 #define INSTANCE_REQUESTS 60000u
 #define PAGES_FOR_REQUEST 1024u
@@ -159,11 +158,6 @@ static pleat_result try_choice(pleat__elastic_job *job, const pleat__choice *cho
     return pleat__fold_once(&job->problem, &fold, job->scratch, out, stuck);
 }
 
-uint64_t pleat__elastic_cost(const pleat__layout *layout)
-{
-    return (uint64_t)layout->chunks * MAPS_FOR_CHUNK + layout->alias_pages;
-}
-
 /* As few chunks as need be. */
 static bool is_enough(const pleat__layout *layout)
 {
@@ -188,7 +182,7 @@ static pleat_result enter(contest *c, const pleat__choice *choice, uint32_t *stu
 {
     pleat__layout layout;
     PLEAT_TRY(try_choice(c->job, choice, &layout, stuck));
-    uint64_t cost = pleat__elastic_cost(&layout);
+    uint64_t cost = pleat__fold_cost(layout.chunks, layout.alias_pages);
     c->work += layout.work;
     c->sweeps++;
     c->last = cost;

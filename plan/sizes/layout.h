@@ -29,9 +29,6 @@ PLEAT_NODISCARD pleat_result pleat__elastic_job_make(const pleat_plan *plan, uin
                                                      pleat__elastic_job *out);
 void pleat__elastic_job_free(pleat__elastic_job *job);
 
-/* A chunk is worth as many maps. */
-uint64_t pleat__elastic_cost(const pleat__layout *layout);
-
 /* The best choice for the job's sizes: of those that the recipe has, and where none is good enough
  * those that about `work` units of search find (fold.h). x is left to the caller. */
 PLEAT_NODISCARD pleat_result pleat__elastic_choose(pleat__elastic_job *job,
