@@ -4,7 +4,7 @@
 #include <plan/planner.h>
 
 #include <internal/error.h>
-#include <math.h>
+#include <plan/base/options.h>
 #include <plan/fold/handover.h>
 #include <plan/fold/handover_table.h>
 #include <plan/fold/prologue.h>
@@ -16,26 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEFAULT_CHUNK_BYTES (2u << 20)
-#define DEFAULT_SECONDS     1.0
-#define DEFAULT_LANE_MARGIN 1.15
-#define MOST_SECONDS        86400.0
-
-/* The options with defaults filled in. */
-struct settings {
-    const char *algorithm;
-    uint32_t algorithms;
-    uint64_t chunk_bytes;
-    double seconds;
-    uint32_t max_maps;
-    bool fold;
-    double lane_margin;
-    uint32_t device;
-};
-
 struct planning {
     const pleat_trace *trace;
-    struct settings settings;
+    pleat_plan_options options; /* none is left out */
+    uint32_t algorithms;
     const pleat__plan_watch *watch;
     pleat__plan_report *report;
     pleat__arena *scratch;
@@ -45,59 +29,26 @@ struct planning {
     pleat__range *lasts; /* of the windows of a plan for the policy stweaver */
 };
 
-static void begin_step(const struct planning *planning, const char *name)
+static pleat_result read_options(struct planning *planning, const pleat_plan_options *options)
 {
-    if (planning->watch != NULL)
-        planning->watch->step(planning->watch->self, name);
-}
-
-static pleat_result read_options(const pleat_plan_options *options, struct settings *out)
-{
-    pleat_plan_options none = {.size = sizeof none, .seconds = NAN};
-    if (options == NULL)
-        options = &none;
-    if (options->size != sizeof *options)
-        return pleat__fail(PLEAT_E_ABI, "pleat_plan_options of %u bytes, this library's have %zu",
-                           options->size, sizeof *options);
-    *out =
-        (struct settings){.algorithm = options->algorithm != NULL ? options->algorithm : "auto",
-                          .chunk_bytes = options->chunk_bytes,
-                          .seconds = isnan(options->seconds) ? DEFAULT_SECONDS : options->seconds,
-                          .max_maps = options->max_maps,
-                          .fold = !options->no_fold,
-                          .lane_margin = options->lane_margin,
-                          .device = options->device};
-    if (out->chunk_bytes == 0)
-        out->chunk_bytes = DEFAULT_CHUNK_BYTES;
-    if (out->lane_margin == 0)
-        out->lane_margin = DEFAULT_LANE_MARGIN;
-    if (!pleat__algorithm_find(out->algorithm, &out->algorithms))
+    PLEAT_TRY(pleat__plan_options_read(options, &planning->options));
+    if (!pleat__algorithm_find(planning->options.algorithm, &planning->algorithms))
         return pleat__fail(PLEAT_E_INVALID,
                            "no algorithm '%s': auto, size, area, lifetime, sweep, stweaver or "
                            "search",
-                           out->algorithm);
-    if (out->chunk_bytes % PLEAT__ALIGNMENT != 0 || out->chunk_bytes > (uint64_t)1 << 40)
-        return pleat__fail(PLEAT_E_INVALID,
-                           "chunks of %llu bytes: a multiple of %u up to 1 TiB is wanted",
-                           (unsigned long long)out->chunk_bytes, PLEAT__ALIGNMENT);
-    if (!(out->seconds >= 0 && out->seconds <= MOST_SECONDS))
-        return pleat__fail(PLEAT_E_INVALID, "%g seconds of search: 0 to %g are possible",
-                           out->seconds, MOST_SECONDS);
-    if (!(out->lane_margin >= 1 && out->lane_margin <= 100))
-        return pleat__fail(PLEAT_E_INVALID, "a lane margin of %g: 1 to 100 is possible",
-                           out->lane_margin);
+                           planning->options.algorithm);
     return PLEAT_OK;
 }
 
 static pleat_result note_options(struct planning *planning)
 {
-    const struct settings *s = &planning->settings;
+    const pleat_plan_options *o = &planning->options;
     char text[256];
     int length = snprintf(text, sizeof text,
                           "algorithm=%s chunk=%llu seconds=%.9g max-maps=%u fold=%s "
                           "lane-margin=%.9g",
-                          s->algorithm, (unsigned long long)s->chunk_bytes, s->seconds, s->max_maps,
-                          s->fold ? "yes" : "no", s->lane_margin);
+                          o->algorithm, (unsigned long long)o->chunk_bytes, o->seconds, o->max_maps,
+                          o->no_fold ? "no" : "yes", o->lane_margin);
     planning->plan->options = pleat__arena_alloc(planning->plan->arena, (size_t)length + 1);
     if (planning->plan->options == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan");
@@ -106,23 +57,23 @@ static pleat_result note_options(struct planning *planning)
 }
 
 /* A contiguous plan by that algorithm is one for that policy. */
-static bool is_for_stweaver(const struct settings *settings)
+static bool is_for_stweaver(const pleat_plan_options *options)
 {
-    return !settings->fold && strcmp(settings->algorithm, "stweaver") == 0;
+    return options->no_fold && strcmp(options->algorithm, "stweaver") == 0;
 }
 
 /* Half of the search is placement's, half the fold's. */
-static uint64_t search_work(const struct settings *settings)
+static uint64_t search_work(const pleat_plan_options *options)
 {
-    return (uint64_t)(settings->seconds * PLEAT__WORK_PER_SECOND / 2);
+    return (uint64_t)(options->seconds * PLEAT__WORK_PER_SECOND / 2);
 }
 
 static pleat_result place(struct planning *planning, uint64_t *places)
 {
-    begin_step(planning, "place");
-    pleat__place_options options = {.chunk_bytes = planning->settings.chunk_bytes,
-                                    .work = search_work(&planning->settings),
-                                    .algorithms = planning->settings.algorithms};
+    pleat__plan_step(planning->watch, "place");
+    pleat__place_options options = {.chunk_bytes = planning->options.chunk_bytes,
+                                    .work = search_work(&planning->options),
+                                    .algorithms = planning->algorithms};
     pleat__place_report report;
     PLEAT_TRY(
         pleat__place_make(&planning->model.problem, &options, planning->scratch, places, &report));
@@ -133,11 +84,11 @@ static pleat_result place(struct planning *planning, uint64_t *places)
 
 static pleat_result fold(struct planning *planning, const uint64_t *places)
 {
-    begin_step(planning, "fold");
-    pleat__fold_options options = {.chunk_bytes = planning->settings.chunk_bytes,
-                                   .work = search_work(&planning->settings),
-                                   .max_maps = planning->settings.max_maps,
-                                   .contiguous = !planning->settings.fold};
+    pleat__plan_step(planning->watch, "fold");
+    pleat__fold_options options = {.chunk_bytes = planning->options.chunk_bytes,
+                                   .work = search_work(&planning->options),
+                                   .max_maps = planning->options.max_maps,
+                                   .contiguous = planning->options.no_fold};
     return pleat__fold_make(&planning->model.problem, places, &options, planning->scratch,
                             &planning->layout);
 }
@@ -245,23 +196,23 @@ static pleat_result lay_out(struct planning *planning)
     PLEAT_TRY(result);
     uint8_t *handed = NULL;
     /* Lanes change their places yet, and may be any of their window's requests'. */
-    if (planning->settings.fold && plan->lane_count == 0)
+    if (!planning->options.no_fold && plan->lane_count == 0)
         PLEAT_TRY(pleat__handover_make(&planning->model.problem, plan->chunk_bytes,
-                                       planning->settings.max_maps, planning->scratch,
+                                       planning->options.max_maps, planning->scratch,
                                        &planning->layout, &handed));
     keep_places(planning);
     if (plan->lane_count != 0)
         PLEAT_TRY(pleat__lanes_widen(&planning->model.problem, &planning->layout,
-                                     planning->model.item_count, planning->settings.lane_margin,
+                                     planning->model.item_count, planning->options.lane_margin,
                                      planning->scratch, plan));
-    begin_step(planning, "first");
+    pleat__plan_step(planning->watch, "first");
     PLEAT_TRY(
         pleat__first_make(&planning->model, &planning->layout, handed, planning->scratch, plan));
-    begin_step(planning, "cut");
+    pleat__plan_step(planning->watch, "cut");
     PLEAT_TRY(pleat__layout_cut(&planning->layout, plan));
     if (handed != NULL)
         PLEAT_TRY(pleat__handed_keep(&planning->layout, handed, plan));
-    return is_for_stweaver(&planning->settings)
+    return is_for_stweaver(&planning->options)
                ? pleat__reuse_make(plan, planning->lasts, planning->scratch)
                : PLEAT_OK;
 }
@@ -269,38 +220,38 @@ static pleat_result lay_out(struct planning *planning)
 static pleat_result fill_plan(struct planning *planning)
 {
     pleat_plan *plan = planning->plan;
-    PLEAT_TRY(pleat__choose_device(planning->trace, planning->settings.device,
-                                   &planning->settings.device));
+    PLEAT_TRY(
+        pleat__choose_device(planning->trace, planning->options.device, &planning->options.device));
     plan->fingerprint = pleat_trace_fingerprint(planning->trace);
     plan->device_bytes = pleat_trace_device_bytes(planning->trace);
-    plan->chunk_bytes = planning->settings.chunk_bytes;
+    plan->chunk_bytes = planning->options.chunk_bytes;
     PLEAT_TRY(note_options(planning));
-    begin_step(planning, "model");
-    PLEAT_TRY(pleat__model_make(planning->trace, planning->settings.device, planning->scratch, plan,
+    pleat__plan_step(planning->watch, "model");
+    PLEAT_TRY(pleat__model_make(planning->trace, planning->options.device, planning->scratch, plan,
                                 &planning->model));
     PLEAT_TRY(pleat__model_max_live(&planning->model, plan, &plan->max_live_bytes));
-    begin_step(planning, "lanes");
-    PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->settings.lane_margin, 0, plan));
-    if (is_for_stweaver(&planning->settings))
+    pleat__plan_step(planning->watch, "lanes");
+    PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->options.lane_margin, 0, plan));
+    if (is_for_stweaver(&planning->options))
         PLEAT_TRY(pleat__windows_make(&planning->model, planning->scratch, plan, &planning->lasts));
     PLEAT_TRY(lay_out(planning));
-    plan->device = planning->settings.device;
+    plan->device = planning->options.device;
     plan->requests = planning->model.requests.count;
     plan->steady_request = planning->model.iteration.steady.item;
     PLEAT_TRY(fill_report(planning));
-    begin_step(planning, "verify");
+    pleat__plan_step(planning->watch, "verify");
     return pleat_plan_verify(plan, planning->trace);
 }
 
 static pleat_result run(struct planning *planning, const pleat_plan_options *options,
                         pleat_plan **out)
 {
-    PLEAT_TRY(read_options(options, &planning->settings));
+    PLEAT_TRY(read_options(planning, options));
     PLEAT_TRY(pleat__plan_new(&planning->plan));
     pleat_result result = pleat__arena_create(&planning->scratch);
     if (result == PLEAT_OK)
         result = fill_plan(planning);
-    begin_step(planning, NULL);
+    pleat__plan_step(planning->watch, NULL);
     pleat__arena_destroy(planning->scratch);
     if (result != PLEAT_OK) {
         pleat_plan_free(planning->plan);
@@ -313,16 +264,14 @@ static pleat_result run(struct planning *planning, const pleat_plan_options *opt
 /* One in so many of the iteration's requests must be dynamic for functions to be looked for. */
 #define DYNAMIC_SHARE 32u
 
-static uint64_t count_dynamic(const pleat_plan *plan)
-{
-    return pleat_plan_summary_of(plan).dynamic_requests;
-}
-
 /* Whether the way it was to be planned leaves a choice. */
-static bool may_be_elastic(const struct settings *settings, const pleat_plan *plan)
+static bool may_be_elastic(const struct planning *planning)
 {
-    return settings->algorithms == 0 && settings->fold && settings->max_maps == 0 &&
-           count_dynamic(plan) * DYNAMIC_SHARE > plan->steady.slot_count;
+    const pleat_plan_options *options = &planning->options;
+    const pleat_plan *plan = planning->plan;
+    return planning->algorithms == 0 && !options->no_fold && !options->no_recipe &&
+           options->max_maps == 0 &&
+           (uint64_t)pleat__dynamic_requests(plan) * DYNAMIC_SHARE > plan->steady.slot_count;
 }
 
 /* Where the sizes that differ follow a number, slots are better than lanes: *plan is replaced. */
@@ -339,7 +288,7 @@ static pleat_result try_elastic(const struct planning *planning, const pleat_pla
     if (result != PLEAT_OK)
         return PLEAT_OK;
     /* Its max-live is that of the largest x, as is the other's. */
-    bool better = count_dynamic(other) * 2 < count_dynamic(*plan) &&
+    bool better = 2ull * pleat__dynamic_requests(other) < pleat__dynamic_requests(*plan) &&
                   other->physical_bytes <= (*plan)->physical_bytes;
     if (better && planning->report != NULL)
         *planning->report = report.plan;
@@ -356,8 +305,7 @@ pleat_result pleat__plan_make(const pleat_trace *trace, const pleat_plan_options
     if (report != NULL)
         *report = (pleat__plan_report){0};
     PLEAT_TRY(run(&planning, options, out));
-    bool rigid = options != NULL && options->no_recipe != 0;
-    if (rigid || !may_be_elastic(&planning.settings, *out))
+    if (!may_be_elastic(&planning))
         return PLEAT_OK;
     pleat_result result = try_elastic(&planning, options, out);
     if (result != PLEAT_OK)

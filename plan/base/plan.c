@@ -25,6 +25,14 @@ void pleat_plan_free(pleat_plan *plan)
         pleat__arena_destroy(plan->arena);
 }
 
+uint32_t pleat__dynamic_requests(const pleat_plan *plan)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        count += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
+    return count;
+}
+
 pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan)
 {
     pleat_plan_summary summary = {
@@ -34,11 +42,10 @@ pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan)
         .virtual_bytes = plan->virtual_bytes,
         .physical_bytes = plan->physical_bytes,
         .handles = plan->handle_count,
+        .dynamic_requests = pleat__dynamic_requests(plan),
         .lanes = plan->lane_count,
         .device = plan->device,
     };
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        summary.dynamic_requests += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
     for (uint32_t i = 0; i < plan->map_count; i++) {
         uint64_t chunks = plan->handles[plan->maps[i].handle].chunks;
         summary.maps += chunks;

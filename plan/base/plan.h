@@ -160,6 +160,9 @@ struct pleat_plan {
 /* An empty plan with an arena of its own, which holds the struct too: see pleat_plan_free. */
 PLEAT_NODISCARD pleat_result pleat__plan_new(pleat_plan **out);
 
+/* Requests of the steady iteration whose size or presence differs. */
+uint32_t pleat__dynamic_requests(const pleat_plan *plan);
+
 /* A plan file's bytes: see pleat_plan_read. `path` is for messages. */
 PLEAT_NODISCARD pleat_result pleat__plan_decode(const char *path, const uint8_t *bytes, size_t size,
                                                 pleat_plan **out);

@@ -56,10 +56,8 @@ static uint64_t size_in(const lane_job *job, uint32_t profile, uint32_t m)
 static pleat_result allocate(lane_job *job)
 {
     pleat_plan *plan = job->plan;
-    uint64_t count = 0, events = plan->steady.events + 1ull;
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        count += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
-    job->dynamic = (uint32_t)count;
+    job->dynamic = pleat__dynamic_requests(plan);
+    uint64_t count = job->dynamic, events = plan->steady.events + 1ull;
     job->members = pleat__arena_calloc(job->scratch, count + 1, sizeof *job->members);
     job->keys = pleat__arena_calloc(job->scratch, 2 * count + 1, sizeof *job->keys);
     job->order = pleat__arena_calloc(job->scratch, 2 * count + 1, sizeof *job->order);

@@ -7,14 +7,6 @@
 #include <internal/error.h>
 #include <plan/lanes/lanes.h>
 
-static uint32_t count_dynamic(const pleat_plan *plan)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        count += plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC;
-    return count;
-}
-
 /* What a dynamic request of the steady iteration took in a profile, of which 0 is itself. */
 static uint64_t size_in_profile(const pleat__model *model, uint32_t profile, uint32_t index)
 {
@@ -51,7 +43,7 @@ static pleat_result append_lanes(pleat__model *model, const pleat_plan *plan,
 pleat_result pleat__model_add_lanes(pleat__model *model, double margin, uint64_t room,
                                     pleat_plan *plan)
 {
-    uint32_t profiles = model->iteration.profile_count + 1, dynamic = count_dynamic(plan);
+    uint32_t profiles = model->iteration.profile_count + 1, dynamic = pleat__dynamic_requests(plan);
     if (dynamic == 0)
         return PLEAT_OK;
     uint64_t *sizes =
@@ -91,7 +83,7 @@ static uint32_t append_dynamic(const pleat__model *model, const pleat_plan *plan
 pleat_result pleat__model_max_live(const pleat__model *model, const pleat_plan *plan,
                                    uint64_t *bytes)
 {
-    uint32_t dynamic = count_dynamic(plan);
+    uint32_t dynamic = pleat__dynamic_requests(plan);
     uint32_t profiles = dynamic == 0 ? 1 : model->iteration.profile_count + 1;
     pleat__item *items = pleat__arena_alloc(
         model->arena, ((uint64_t)model->item_count + dynamic + 1) * sizeof *items);

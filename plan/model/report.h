@@ -13,6 +13,13 @@ typedef struct pleat__plan_watch {
     void *self;
 } pleat__plan_watch;
 
+/* `watch` may be NULL. */
+static inline void pleat__plan_step(const pleat__plan_watch *watch, const char *name)
+{
+    if (watch != NULL)
+        watch->step(watch->self, name);
+}
+
 typedef struct pleat__plan_report {
     pleat__place_report place;
     /* Live at the moment when most of the steady iteration is, by pleat__class. */

@@ -11,7 +11,7 @@
  */
 #include <plan/sizes/planner_internal.h>
 
-#include <math.h>
+#include <plan/base/options.h>
 #include <plan/lanes/lanes.h>
 #include <plan/sizes/layout.h>
 #include <plan/sizes/recipe.h>
@@ -19,16 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CHOICES         4 /* each takes so much of the time for the search, where it needs it */
-#define DEFAULT_CHUNK   (2u << 20)
-#define DEFAULT_SECONDS 1.0
-#define DEFAULT_MARGIN  1.15
-
-static void begin_step(const pleat__planning *p, const char *name)
-{
-    if (p->watch != NULL)
-        p->watch->step(p->watch->self, name);
-}
+#define CHOICES 4 /* each takes so much of the time for the search, where it needs it */
 
 /* --- the recipe --------------------------------------------------------------------------------*/
 
@@ -243,9 +234,7 @@ static uint64_t scaled(const pleat__planning *p, uint32_t at, uint64_t size)
 static pleat_result make_lanes(pleat__planning *p)
 {
     pleat__sequence *steady = &p->plan->steady;
-    uint32_t dynamic = 0, rank = 0;
-    for (uint32_t i = 0; i < steady->slot_count; i++)
-        dynamic += steady->slots[i].class == PLEAT__CLASS_DYNAMIC;
+    uint32_t dynamic = pleat__dynamic_requests(p->plan), rank = 0;
     if (dynamic == 0)
         return PLEAT_OK;
     uint64_t *sizes =
@@ -265,8 +254,8 @@ static pleat_result make_lanes(pleat__planning *p)
         rank++;
     }
     pleat__item *items = NULL;
-    pleat_result result =
-        pleat__lanes_make(p->plan, sizes, p->profile_count, p->margin, 0, p->scratch, &items);
+    pleat_result result = pleat__lanes_make(p->plan, sizes, p->profile_count,
+                                            p->plan_options.lane_margin, 0, p->scratch, &items);
     pleat__arena_free(p->scratch, items);
     pleat__arena_free(p->scratch, sizes);
     return result;
@@ -346,7 +335,7 @@ static pleat_result make_choices(pleat__planning *p)
     while (steps < PLEAT__CHOICES_MOST && pleat__fraction_compare(x.u, recipe->highest.u) <= 0 &&
            step_up(x.u, steps, &x.u))
         steps++;
-    uint64_t work = (uint64_t)(p->seconds * PLEAT__WORK_PER_SECOND / CHOICES);
+    uint64_t work = (uint64_t)(p->plan_options.seconds * PLEAT__WORK_PER_SECOND / CHOICES);
     PLEAT_TRY(add_choice(p, &recipe->reference, work));
     x.u = recipe->lowest.u;
     for (uint32_t i = 0; i < steps; i++) {
@@ -430,7 +419,7 @@ static pleat_result lay_out(pleat__planning *p)
 {
     pleat__elastic_job job;
     pleat__layout layout = {0};
-    begin_step(p, "lay out");
+    pleat__plan_step(p->watch, "lay out");
     PLEAT_TRY(job_at(p, &p->recipe->reference, &job));
     pleat_result result = pleat__elastic_lay_out(&job, p->recipe, &p->recipe->reference, &layout);
     if (result == PLEAT_OK) {
@@ -448,7 +437,8 @@ static pleat_result note_options(pleat__planning *p)
 {
     char text[160];
     int length = snprintf(text, sizeof text, "elastic chunk=%llu seconds=%.9g lane-margin=%.9g",
-                          (unsigned long long)p->plan->chunk_bytes, p->seconds, p->margin);
+                          (unsigned long long)p->plan->chunk_bytes, p->plan_options.seconds,
+                          p->plan_options.lane_margin);
     p->plan->options = pleat__arena_alloc(p->plan->arena, (size_t)length + 1);
     if (p->plan->options == NULL)
         return pleat__no_recipe(p);
@@ -456,17 +446,10 @@ static pleat_result note_options(pleat__planning *p)
     return PLEAT_OK;
 }
 
-static pleat_result read_options(pleat__planning *p, uint32_t *device)
+static pleat_result read_options(pleat__planning *p)
 {
-    const pleat_plan_options *plan = p->options.plan;
-    p->plan->chunk_bytes =
-        plan != NULL && plan->chunk_bytes != 0 ? plan->chunk_bytes : DEFAULT_CHUNK;
-    p->seconds = plan != NULL && !isnan(plan->seconds) ? plan->seconds : DEFAULT_SECONDS;
-    p->margin = plan != NULL && plan->lane_margin != 0 ? plan->lane_margin : DEFAULT_MARGIN;
-    *device = plan != NULL ? plan->device : 0;
-    if (p->plan->chunk_bytes % PLEAT__ALIGNMENT != 0 || p->plan->chunk_bytes > (uint64_t)1 << 40 ||
-        !(p->seconds >= 0 && p->seconds <= 86400) || !(p->margin >= 1 && p->margin <= 100))
-        return pleat__fail(PLEAT_E_INVALID, "an option of the plan is out of range");
+    PLEAT_TRY(pleat__plan_options_read(p->options.plan, &p->plan_options));
+    p->plan->chunk_bytes = p->plan_options.chunk_bytes;
     if (p->trace_count == 0 || p->trace_count > PLEAT__TRACES_MOST)
         return pleat__fail(PLEAT_E_INVALID, "%u traces: 1 to %u are possible", p->trace_count,
                            PLEAT__TRACES_MOST);
@@ -477,12 +460,12 @@ static pleat_result fill_plan(pleat__planning *p)
 {
     pleat_plan *plan = p->plan;
     uint32_t device;
-    PLEAT_TRY(read_options(p, &device));
+    PLEAT_TRY(read_options(p));
     PLEAT_TRY(note_options(p));
-    begin_step(p, "model");
-    PLEAT_TRY(pleat__choose_device(p->traces[0], device, &device));
+    pleat__plan_step(p->watch, "model");
+    PLEAT_TRY(pleat__choose_device(p->traces[0], p->plan_options.device, &device));
     PLEAT_TRY(pleat__profiles_read(p, device));
-    begin_step(p, "fit");
+    pleat__plan_step(p->watch, "fit");
     PLEAT_TRY(pleat__profiles_compare(p));
     PLEAT_TRY(fit(p));
     const pleat_trace *trace = p->traces[p->reference];
@@ -493,15 +476,15 @@ static pleat_result fill_plan(pleat__planning *p)
     plan->requests = p->model.requests.count;
     plan->steady_request = p->model.iteration.steady.item;
     p->report->reference = p->reference;
-    begin_step(p, "recipe");
+    pleat__plan_step(p->watch, "recipe");
     PLEAT_TRY(make_recipe(p));
     PLEAT_TRY(make_lanes(p));
     PLEAT_TRY(pleat__elastic_place_prologue(plan, p->scratch));
     PLEAT_TRY(set_view_page(p));
-    begin_step(p, "choices");
+    pleat__plan_step(p->watch, "choices");
     PLEAT_TRY(make_choices(p));
     PLEAT_TRY(lay_out(p));
-    begin_step(p, "verify");
+    pleat__plan_step(p->watch, "verify");
     return pleat_plan_verify(plan, trace);
 }
 
@@ -522,7 +505,7 @@ pleat_result pleat__elastic_plan_make(const pleat_trace *const *traces, uint32_t
     pleat_result result = pleat__arena_create(&p.scratch);
     if (result == PLEAT_OK)
         result = fill_plan(&p);
-    begin_step(&p, NULL);
+    pleat__plan_step(p.watch, NULL);
     pleat__arena_destroy(p.scratch);
     if (result != PLEAT_OK) {
         pleat_plan_free(p.plan);

@@ -26,6 +26,7 @@ typedef struct pleat__planning {
     const pleat_trace *const *traces;
     uint32_t trace_count;
     pleat__elastic_options options;
+    pleat_plan_options plan_options; /* none is left out */
     const pleat__plan_watch *watch;
     pleat__elastic_report *report;
     pleat__arena *scratch;
@@ -38,8 +39,6 @@ typedef struct pleat__planning {
     uint32_t profile_count;
     uint64_t *sizes; /* [profile][request of the reference's iteration] */
     pleat__fit fit;
-    double seconds;
-    double margin;
 } pleat__planning;
 
 static inline pleat_result pleat__no_recipe(const pleat__planning *p)

@@ -1,0 +1,46 @@
+/*
+ * options.c: see options.h.
+ */
+#include <plan/base/options.h>
+
+#include <internal/error.h>
+#include <math.h>
+#include <plan/base/plan.h>
+
+#define DEFAULT_CHUNK_BYTES (2u << 20)
+#define DEFAULT_SECONDS     1.0
+#define DEFAULT_LANE_MARGIN 1.15
+#define MOST_SECONDS        86400.0
+
+static pleat_result check(const pleat_plan_options *options)
+{
+    if (options->chunk_bytes % PLEAT__ALIGNMENT != 0 || options->chunk_bytes > PLEAT__CHUNK_MOST)
+        return pleat__fail(PLEAT_E_INVALID,
+                           "chunks of %llu bytes: a multiple of %u up to 1 TiB is wanted",
+                           (unsigned long long)options->chunk_bytes, PLEAT__ALIGNMENT);
+    if (!(options->seconds >= 0 && options->seconds <= MOST_SECONDS))
+        return pleat__fail(PLEAT_E_INVALID, "%g seconds of search: 0 to %g are possible",
+                           options->seconds, MOST_SECONDS);
+    if (!(options->lane_margin >= 1 && options->lane_margin <= 100))
+        return pleat__fail(PLEAT_E_INVALID, "a lane margin of %g: 1 to 100 is possible",
+                           options->lane_margin);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__plan_options_read(const pleat_plan_options *options, pleat_plan_options *out)
+{
+    static const pleat_plan_options none = {.size = sizeof none, .seconds = NAN};
+    *out = options != NULL ? *options : none;
+    if (out->size != sizeof *out)
+        return pleat__fail(PLEAT_E_ABI, "pleat_plan_options of %u bytes, this library's have %zu",
+                           out->size, sizeof *out);
+    if (out->algorithm == NULL)
+        out->algorithm = "auto";
+    if (out->chunk_bytes == 0)
+        out->chunk_bytes = DEFAULT_CHUNK_BYTES;
+    if (isnan(out->seconds))
+        out->seconds = DEFAULT_SECONDS;
+    if (out->lane_margin == 0)
+        out->lane_margin = DEFAULT_LANE_MARGIN;
+    return check(out);
+}
