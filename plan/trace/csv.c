@@ -174,7 +174,7 @@ static pleat_result read_row(table *t, text line)
     PLEAT_TRY(read_number(t, fields[SIZE], names[SIZE], &made.size));
     if (made.upper < made.lower)
         return fail(t, "'upper' is below 'lower'");
-    /* Two events a row, numbered in 32 bits. */
+    /* The two ends of each row's request are numbered in 32 bits (plan/model/requests.h). */
     if (t->count == UINT32_MAX / 2)
         return fail(t, "more than %u rows", UINT32_MAX / 2);
     PLEAT_TRY(pleat__arena_grow(t->arena, &t->rows, &t->capacity, t->count, sizeof made));

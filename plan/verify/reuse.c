@@ -3,8 +3,8 @@
  * window may live. It is not known here how the stretches were found.
  *
  * TIMES     A slot lives in one range of events, or in two where it wraps around; always where it
- * is persistent or not freed. A window lasts from the first to the last event of its dynamic
- *           requests: the hull of their ranges.
+ *           is persistent or not freed. A window lasts from the first to the last event of its
+ *           dynamic requests: the hull of their ranges.
  * STRETCHES Those of a window in order of place, each with the highest end so far, so that one look
  *           says whether a slot shares a byte with any of them.
  */

@@ -14,8 +14,8 @@
  *       has the size that it gives there, and none that is persistent or in the prologue varies.
  *       Each function gives a size at every end of the range. A steady slot with a place has an end
  *
- *   V9  reusable space is of windows that have requests, within the window, and clear of the slots
- * that live within its dynamic requests' span
+ *   V9  reusable space is of windows that have requests, within the window, and clear of the
+ *       slots that live within its dynamic requests' span
  *
  * part two, against the trace if there is one:
  *
@@ -32,7 +32,7 @@
  *   V10 handed chunks exist and are in ascending order, no two runs of them side by side
  *
  *   V11 nothing is larger than plan.h says, so that no sum or product overflows and no plan,
- * however few bytes its file has, takes much time or memory
+ *       however few bytes its file has, takes much time or memory
  *
  * V1 to V4, V8, V10 and V11 broken is PLEAT_E_INPUT: it is no plan. V5 to V7 and V9 broken is
  * PLEAT_E_VERIFY.
