@@ -15,6 +15,7 @@
 #include <plan/fold/fold_internal.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <plan/base/sort.h>
 #include <string.h>
 
@@ -230,14 +231,6 @@ static pleat_result relax(search *s)
     return PLEAT_OK;
 }
 
-static uint64_t next_random(search *s)
-{
-    uint64_t z = (s->random += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 static void list_folded(search *s)
 {
     s->folded_count = 0;
@@ -249,9 +242,9 @@ static void list_folded(search *s)
 /* An item that may be to blame for a view: born a little before something that is in one. */
 static uint32_t choose_flip(search *s)
 {
-    uint32_t folded = s->folded[next_random(s) % s->folded_count];
-    uint64_t reach = (uint64_t)1 << (2 + next_random(s) % 10);
-    uint64_t back = next_random(s) % reach;
+    uint32_t folded = s->folded[pleat__random(&s->random) % s->folded_count];
+    uint64_t reach = (uint64_t)1 << (2 + pleat__random(&s->random) % 10);
+    uint64_t back = pleat__random(&s->random) % reach;
     return back < folded ? folded - (uint32_t)back : 0;
 }
 
@@ -263,7 +256,7 @@ static pleat_result climb(search *s)
     memcpy(s->reserved, s->best_reserved, sizeof s->reserved);
     s->reserved_count = s->best_reserved_count;
     while (!spent(s) && s->folded_count != 0 && !perfect(s)) {
-        uint32_t flips[8], count = 1 + (uint32_t)(next_random(s) % 8);
+        uint32_t flips[8], count = 1 + (uint32_t)(pleat__random(&s->random) % 8);
         for (uint32_t i = 0; i < count; i++) {
             flips[i] = choose_flip(s);
             s->policy[flips[i]] ^= PLEAT__FOLD_HIGH;

@@ -10,6 +10,7 @@
 #include <plan/model/marks.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/range.h>
 #include <stdlib.h>
 
@@ -29,12 +30,6 @@ static int by_gram(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
 static uint64_t *find_grams(const pleat__requests *requests, uint32_t count)
 {
     uint64_t *grams = pleat__arena_alloc(requests->arena, count * sizeof *grams);
@@ -42,9 +37,9 @@ static uint64_t *find_grams(const pleat__requests *requests, uint32_t count)
         uint64_t hash = 0;
         for (uint32_t k = 0; k < GRAM; k++) {
             const pleat__request *item = &requests->items[i + k];
-            hash = mix(mix(hash, item->size), item->stream);
+            hash = pleat__mix(pleat__mix(hash, item->size), item->stream);
         }
-        grams[i] = (hash >> 32 << 32) | i;
+        grams[i] = hash << 32 | i;
     }
     if (grams != NULL)
         qsort(grams, count, sizeof *grams, by_gram);

@@ -18,6 +18,7 @@
 #include <plan/place/timeline.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <plan/base/sort.h>
 #include <string.h>
 
@@ -48,10 +49,7 @@ struct finder {
 
 static uint64_t draw(struct finder *finder, uint64_t bound)
 {
-    uint64_t z = (finder->random += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % bound;
+    return pleat__random(&finder->random) % bound;
 }
 
 /* Lists spans that reach the height. */

@@ -7,6 +7,7 @@
 #include <plan/remat/log.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/range.h>
 #include <internal/utf8.h>
 #include <plan/trace/import.h>
@@ -225,18 +226,10 @@ static pleat_result number_of(const reader *r, field f, uint64_t most, uint64_t 
     return number_in(r, t, field_names[f], most, out);
 }
 
-static uint64_t hash_of(text t)
-{
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (size_t i = 0; i < t.length; i++)
-        hash = (hash ^ (uint8_t)t.begin[i]) * 0x100000001b3u;
-    return hash ^ hash >> 32;
-}
-
 /* The place of a name in the table, or the empty one where it belongs. */
 static uint64_t slot_of(const names *n, text t)
 {
-    uint64_t at = hash_of(t) & n->mask;
+    uint64_t at = pleat__hash_text(pleat__hash_secret(), t.begin, t.length) & n->mask;
     while (n->entries[at].length != 0 &&
            (n->entries[at].length != t.length || memcmp(n->entries[at].begin, t.begin, t.length)))
         at = (at + 1) & n->mask;

@@ -17,6 +17,7 @@
 #include <plan/sizes/fit.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/range.h>
 #include <plan/base/sort.h>
 #include <plan/model/iteration.h>
@@ -75,10 +76,8 @@ static uint64_t size_at(const fitting *f, uint32_t profile, uint32_t request)
 static uint64_t hash_of(const fitting *f, uint32_t request)
 {
     uint64_t hash = 0;
-    for (uint32_t p = 0; p < f->profiles; p++) {
-        hash = (hash ^ size_at(f, p, request)) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
-    }
+    for (uint32_t p = 0; p < f->profiles; p++)
+        hash = pleat__mix(hash, size_at(f, p, request));
     return hash;
 }
 

@@ -8,6 +8,7 @@
 #include <plan/trace/snapshot_annotations.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/utf8.h>
 
 #include <string.h>
@@ -60,11 +61,8 @@ static bool is_new(const pleat__site *site, const line *said)
 /* The place of what a site becomes with a line more, or where it would be. */
 static pleat__annotated *place_of(const pleat__annotations *a, uint32_t from, const line *said)
 {
-    uint64_t hash = from;
-    for (uint32_t i = 0; i < said->length; i++)
-        hash = (hash ^ (uint8_t)said->text[i]) * 0x100000001b3u;
-    hash = (hash ^ hash >> 31) * 0x94d049bb133111ebu;
-    for (size_t at = (size_t)(hash >> 32);; at++) {
+    uint64_t hash = pleat__mix(pleat__hash_secret(), from);
+    for (size_t at = pleat__hash_text(hash, said->text, said->length);; at++) {
         pleat__annotated *place = &a->known[at & (a->places - 1)];
         if (place->site == 0 ||
             (place->from == from && ends_with(&a->recording->sites[place->site], said)))

@@ -9,6 +9,7 @@
 #include <plan/trace/snapshot_frames.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/utf8.h>
 
 #include <stdio.h>
@@ -127,7 +128,7 @@ static pleat_result add_site(pleat__recording *to, const writing *w, uint32_t *s
 /* Where a list is known, or would be; NULL when there is no room for more. */
 static pleat__frames_known *place_of(const pleat__frames *f, const node *list)
 {
-    size_t at = (size_t)(((uint64_t)(uintptr_t)list >> 4) * 0x9e3779b97f4a7c15u >> 32);
+    size_t at = (size_t)(((uint64_t)(uintptr_t)list >> 4) * PLEAT__HASH_MULTIPLIER >> 32);
     for (;; at++) {
         pleat__frames_known *known = &f->known[at & (f->places - 1)];
         if (known->list == list)

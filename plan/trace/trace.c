@@ -11,13 +11,13 @@
  *       live bytes cannot overflow
  */
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/range.h>
 #include <internal/utf8.h>
 #include <pleat/trace.h>
 
 #include <internal/arena.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 #define SIZE_MOST    (1ull << 48)
 #define LIVE_MOST    (1ull << 56)
@@ -76,32 +76,6 @@ struct pleat_trace {
     uint64_t device_bytes;
 };
 
-/* One round of mixing: a multiplication spreads upwards, the rotation brings it down again. */
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash << 29 | hash >> 35;
-}
-
-static uint64_t hash_text(uint64_t hash, const char *text, size_t length)
-{
-    hash = mix(hash, length);
-    for (size_t i = 0; i < length; i++)
-        hash = mix(hash, (unsigned char)text[i]);
-    return hash;
-}
-
-/* The kernel's random bytes of this process, for lookups, of which nothing reads the order: a file
- * that knew them could have all its texts or streams go to one place. */
-static uint64_t secret(void)
-{
-    const void *random = (const void *)(uintptr_t)getauxval(AT_RANDOM);
-    uint64_t bytes = 0;
-    if (random != NULL)
-        memcpy(&bytes, random, sizeof bytes);
-    return bytes;
-}
-
 pleat_result pleat_trace_new(pleat_trace **out)
 {
     pleat__arena *arena;
@@ -156,7 +130,8 @@ static pleat_result lookup_grow(pleat_trace *trace, lookup *table, size_t count,
 static uint64_t text_hash(const void *of, size_t index)
 {
     const texts *all = of;
-    return hash_text(secret(), all->items[index].bytes, all->items[index].length);
+    return pleat__hash_text(pleat__hash_secret(), all->items[index].bytes,
+                            all->items[index].length);
 }
 
 static pleat_result append_text(pleat_trace *trace, texts *all, const char *bytes, size_t length,
@@ -186,7 +161,7 @@ static pleat_result add_text(pleat_trace *trace, texts *all, const char *bytes, 
 {
     PLEAT_TRY(lookup_grow(trace, &all->lookup, all->count, text_hash, all));
     size_t mask = all->lookup.capacity - 1;
-    size_t place = hash_text(secret(), bytes, length) & mask;
+    size_t place = pleat__hash_text(pleat__hash_secret(), bytes, length) & mask;
     for (uint32_t at; (at = all->lookup.places[place]) != EMPTY; place = (place + 1) & mask) {
         if (all->items[at].length == length && memcmp(all->items[at].bytes, bytes, length) == 0) {
             *index = at;
@@ -214,7 +189,7 @@ pleat_result pleat_trace_add_site(pleat_trace *trace, const char *bytes, size_t 
 /* Once more, so that what differs in high bits differs in low ones whatever the secret is. */
 static uint64_t hash_stream(uint64_t stream)
 {
-    return mix(mix(secret(), stream), 0);
+    return pleat__mix(pleat__mix(pleat__hash_secret(), stream), 0);
 }
 
 static uint64_t stream_hash(const void *of, size_t index)
@@ -393,19 +368,20 @@ void pleat_trace_set_device_bytes(pleat_trace *trace, uint64_t bytes)
  * show, they do not plan. */
 uint64_t pleat_trace_fingerprint(const pleat_trace *trace)
 {
-    uint64_t hash = mix(mix(0, trace->labels.count), trace->stream_count);
+    uint64_t hash = pleat__mix(pleat__mix(0, trace->labels.count), trace->stream_count);
     for (size_t i = 0; i < trace->labels.count; i++)
-        hash = mix(hash, hash_text(0, trace->labels.items[i].bytes, trace->labels.items[i].length));
+        hash = pleat__mix(
+            hash, pleat__hash_text(0, trace->labels.items[i].bytes, trace->labels.items[i].length));
     for (size_t i = 0; i < trace->stream_count; i++)
-        hash = mix(hash, trace->streams[i]);
+        hash = pleat__mix(hash, trace->streams[i]);
     for (size_t i = 0; i < trace->event_count; i++) {
         const pleat_trace_event *event = &trace->events[i];
         if (event->kind > PLEAT_EVENT_MARK)
             continue;
-        hash = mix(hash, (uint64_t)event->kind << 56 | (uint64_t)event->device << 48 |
-                             (uint64_t)event->stream << 32 | event->request);
-        hash = mix(hash, event->size);
-        hash = mix(hash, event->label);
+        hash = pleat__mix(hash, (uint64_t)event->kind << 56 | (uint64_t)event->device << 48 |
+                                    (uint64_t)event->stream << 32 | event->request);
+        hash = pleat__mix(hash, event->size);
+        hash = pleat__mix(hash, event->label);
     }
     return hash;
 }
