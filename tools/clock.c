@@ -3,13 +3,11 @@
  */
 #include <tools/clock.h>
 
-#include <time.h>
+#include <internal/clock.h>
 
 uint64_t clock_now(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return pleat__now_ns();
 }
 
 static void swap(uint64_t *a, uint64_t *b)

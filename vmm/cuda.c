@@ -16,8 +16,8 @@
 #include "cuda.h"
 #include "cuda_internal.h"
 
+#include <internal/clock.h>
 #include <internal/error.h>
-#include <time.h>
 #include <vmm/mapper.h>
 
 typedef struct event {
@@ -513,9 +513,7 @@ static pleat_result stream_wait(void *self, pleat_stream stream, pleat_event han
 static uint64_t clock_ns(void *self)
 {
     (void)self;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return pleat__now_ns();
 }
 
 /* ---- life ---- */

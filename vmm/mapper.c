@@ -13,10 +13,9 @@
 #include "mapper.h"
 
 #include <internal/check.h>
+#include <internal/clock.h>
 #include <internal/error.h>
-#include <pthread.h>
-#include <signal.h>
-#include <time.h>
+#include <internal/thread.h>
 
 #define PATIENCE_NS 200000 /* D479 */
 
@@ -81,23 +80,12 @@ static pleat_result wait_for_events(const pleat__mapper *mapper, const pleat__jo
     return PLEAT_OK;
 }
 
-/* A little later, on the clock that the condition uses. */
-static struct timespec soon(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += PATIENCE_NS;
-    at.tv_sec += at.tv_nsec / 1000000000;
-    at.tv_nsec %= 1000000000;
-    return at;
-}
-
 /* The next job. NULL: there is none now, or, with *ended, none any more. While jobs are parked it
  * does not wait long. */
 static pleat__job *next_job(pleat__mapper *mapper, bool *ended)
 {
     pleat__job *job = NULL;
-    struct timespec until = soon();
+    struct timespec until = pleat__after_ns(PATIENCE_NS);
     pthread_mutex_lock(&mapper->lock);
     while (mapper->head == mapper->tail && !mapper->ending) {
         if (mapper->parked == NULL)
@@ -177,18 +165,6 @@ static void *run(void *context)
     return NULL;
 }
 
-static int start_thread(pleat__mapper *mapper)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&mapper->thread, NULL, run, mapper);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code == 0)
-        pthread_setname_np(mapper->thread, "pleat-mapper");
-    return code;
-}
-
 pleat_result pleat__mapper_create(pleat__space *space, pleat__arena *arena, uint32_t capacity,
                                   pleat__mapper **out)
 {
@@ -207,20 +183,14 @@ pleat_result pleat__mapper_create(pleat__space *space, pleat__arena *arena, uint
                               .ring = ring,
                               .capacity = capacity};
     mapper->parked_last = &mapper->parked;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&mapper->lock, NULL);
-    pthread_cond_init(&mapper->work, &monotonic);
+    pleat__cond_init(&mapper->work);
     pthread_cond_init(&mapper->over, NULL);
-    pthread_condattr_destroy(&monotonic);
-    int code = start_thread(mapper);
-    if (code == 0) {
+    result = pleat__thread_start(&mapper->thread, "pleat-mapper", run, mapper);
+    if (result == PLEAT_OK) {
         *out = mapper;
         return PLEAT_OK;
     }
-    result = pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
-                                "the mapper's thread could not be started (error %d)", code);
     pthread_cond_destroy(&mapper->over);
     pthread_cond_destroy(&mapper->work);
     pthread_mutex_destroy(&mapper->lock);

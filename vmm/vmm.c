@@ -4,10 +4,10 @@
  */
 #include "table.h"
 
+#include <internal/clock.h>
 #include <internal/error.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 
 static pleat_result unsupported(const char *verb)
 {
@@ -134,9 +134,7 @@ static pleat_result no_copy_by_threads(void *self, int device, pleat_stream stre
 static uint64_t system_clock_ns(void *self)
 {
     (void)self;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return pleat__now_ns();
 }
 
 /* X(entry, what stands in for it). What is not listed is needed. */

@@ -1,20 +1,18 @@
 /*
  * log_writer.c: see log_writer.h.
  *
- * LOCKING  The runtime's lock guards peaks and ended iterations; the watcher's own one only
- *          `ending`, for the condition. None is held while the file is written.
+ * LOCKING  The runtime's lock guards peaks and ended iterations. It is not held while the file is
+ *          written.
  * FORK     A child has no such thread and does not own the log: it writes nothing, and joins
  *          nothing.
  */
 #include <runtime/face/log_writer.h>
 
 #include <internal/error.h>
+#include <internal/process.h>
+#include <internal/thread.h>
 #include <runtime/face/runtime_internal.h>
 #include <runtime/observe/log.h>
-
-#include <signal.h>
-#include <time.h>
-#include <unistd.h>
 
 #define WAITING_MOST 64u /* ended iterations that are not yet written; more become one (D199) */
 #define MILLISECOND  1000000u
@@ -26,13 +24,10 @@ typedef struct peaks {
 struct pleat__watch {
     pleat_runtime *runtime;
     pleat__log log;
-    pid_t pid;
-    pthread_t thread;
+    uint32_t process; /* that made it: pleat__process_now() */
+    pleat__ticker ticker;
     uint64_t period_ns;
-    uint64_t begun_ns; /* the backend's clock */
-    pthread_mutex_t lock;
-    pthread_cond_t end;
-    bool ending;
+    uint64_t begun_ns;                      /* the backend's clock */
     bool stopped;                           /* the thread is joined, the log ended */
     peaks whole, user, interval, iteration; /* whole: since the log began */
     uint64_t low_live;                      /* of the iteration */
@@ -153,46 +148,12 @@ static void write_all(pleat__watch *watch)
     pleat__log_put(&watch->log, PLEAT__LOG_INTERVALS, &interval);
 }
 
-static struct timespec later(uint64_t ns)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    ns += (uint64_t)time.tv_nsec;
-    time.tv_sec += (time_t)(ns / 1000000000u);
-    time.tv_nsec = (long)(ns % 1000000000u);
-    return time;
-}
-
-/* Until the period is over, or it is to end. */
-static bool wait(pleat__watch *watch)
-{
-    struct timespec until = later(watch->period_ns);
-    pthread_mutex_lock(&watch->lock);
-    while (!watch->ending && pthread_cond_timedwait(&watch->end, &watch->lock, &until) == 0)
-        ;
-    bool ending = watch->ending;
-    pthread_mutex_unlock(&watch->lock);
-    return !ending;
-}
-
 static void *run(void *context)
 {
     pleat__watch *watch = context;
-    while (wait(watch))
+    while (pleat__ticker_wait(&watch->ticker, watch->period_ns))
         write_all(watch);
     return NULL;
-}
-
-static int start_thread(pleat__watch *watch)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&watch->thread, NULL, run, watch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code == 0)
-        pthread_setname_np(watch->thread, "pleat-watch");
-    return code;
 }
 
 static pleat_result open_log(pleat__watch *watch, const pleat__conf *conf)
@@ -211,22 +172,6 @@ static pleat_result open_log(pleat__watch *watch, const pleat__conf *conf)
                              runtime->arena);
 }
 
-static void init_waiting(pleat__watch *watch)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&watch->end, &attributes);
-    pthread_condattr_destroy(&attributes);
-    pthread_mutex_init(&watch->lock, NULL);
-}
-
-static void free_waiting(pleat__watch *watch)
-{
-    pthread_cond_destroy(&watch->end);
-    pthread_mutex_destroy(&watch->lock);
-}
-
 pleat_result pleat__watch_begin(pleat_runtime *runtime, const pleat__conf *conf, pleat__watch **out)
 {
     *out = NULL;
@@ -236,21 +181,17 @@ pleat_result pleat__watch_begin(pleat_runtime *runtime, const pleat__conf *conf,
     if (watch == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a log");
     watch->runtime = runtime;
-    watch->pid = getpid();
+    watch->process = pleat__process_now();
     watch->period_ns = conf->log_ms * MILLISECOND;
     watch->begun_ns = runtime->vmm.ops->clock_ns(runtime->vmm.self);
     pleat_result result = open_log(watch, conf);
     if (result != PLEAT_OK)
         goto no_log;
-    init_waiting(watch);
     *out = watch; /* before the thread, which finds it in the runtime */
-    int code = start_thread(watch);
-    if (code == 0)
+    result = pleat__ticker_start(&watch->ticker, "pleat-watch", run, watch);
+    if (result == PLEAT_OK)
         return PLEAT_OK;
     *out = NULL;
-    result = pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
-                                "the log's thread could not be started (error %d)", code);
-    free_waiting(watch);
     pleat__log_close(&watch->log);
 no_log:
     pleat__arena_free(runtime->arena, watch);
@@ -259,13 +200,9 @@ no_log:
 
 void pleat__watch_stop(pleat__watch *watch)
 {
-    if (watch == NULL || watch->stopped || getpid() != watch->pid)
+    if (watch == NULL || watch->stopped || watch->process != pleat__process_now())
         return;
-    pthread_mutex_lock(&watch->lock);
-    watch->ending = true;
-    pthread_cond_signal(&watch->end);
-    pthread_mutex_unlock(&watch->lock);
-    pthread_join(watch->thread, NULL);
+    pleat__ticker_stop(&watch->ticker);
     write_all(watch);
     pleat__log_end(&watch->log, watch->runtime->arena);
     watch->stopped = true;
@@ -276,8 +213,6 @@ void pleat__watch_end(pleat__watch *watch)
     if (watch == NULL)
         return;
     pleat__watch_stop(watch);
-    if (watch->stopped)
-        free_waiting(watch);
     pleat__log_close(&watch->log);
     pleat__arena_free(watch->runtime->arena, watch);
 }

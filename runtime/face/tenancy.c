@@ -1,20 +1,19 @@
 /*
  * tenancy.c: see tenancy.h.
  *
- * LOCKING  The runtime's lock guards all of a tenancy but `ending`, which has a lock of its own,
- *          for the condition. The ledger's calls take microseconds and, should another process keep
- *          its lock, two seconds at most: they are made without the runtime's lock, or with the
- *          turn and that lock left.
+ * LOCKING  The runtime's lock guards all of a tenancy. The ledger's calls take microseconds and,
+ * should another process keep its lock, two seconds at most: they are made without the runtime's
+ * lock, or with the turn and that lock left.
  */
 #include <runtime/face/tenancy.h>
 
+#include <internal/clock.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/thread.h>
 #include <runtime/face/runtime_internal.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define MILLISECOND UINT64_C(1000000)
 #define TICK_NS     (10 * MILLISECOND)  /* between two looks at the ledger */
@@ -38,20 +37,9 @@ struct pleat__tenancy {
     uint64_t quiet_ns;  /* since when there was none */
     uint64_t told_ns;   /* when the ledger was last told what is idle */
     uint64_t wanted_ns; /* when the request that waits began to; 0: none does */
-    pid_t pid;
-    pthread_t thread;
+    pleat__ticker ticker;
     bool started;
-    pthread_mutex_t lock;
-    pthread_cond_t end;
-    bool ending;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- joining and leaving ---- */
 
@@ -86,8 +74,7 @@ pleat_result pleat__tenancy_join(pleat_runtime *runtime, const pleat__conf *conf
     *tenancy = (pleat__tenancy){.runtime = runtime,
                                 .grace_ns = conf->grace_ms * MILLISECOND,
                                 .allowed = UINT64_MAX,
-                                .watermark = conf->watermark,
-                                .pid = getpid()};
+                                .watermark = conf->watermark};
     pleat_result result = alone ? PLEAT_OK : join(tenancy, conf);
     if (result != PLEAT_OK) {
         pleat__tenant_leave(tenancy->tenant);
@@ -180,7 +167,7 @@ static void look(pleat__tenancy *tenancy)
 {
     pleat_runtime *runtime = tenancy->runtime;
     pleat__standing standing;
-    uint64_t now = now_ns();
+    uint64_t now = pleat__now_ns();
     bool resting = rests(tenancy, now);
     tell(tenancy, resting, now);
     if (tenancy->tenant == NULL)
@@ -202,7 +189,7 @@ static void look(pleat__tenancy *tenancy)
 /* Whether there is something to look at. With the lock. */
 static bool is_due(pleat__tenancy *tenancy)
 {
-    uint64_t now = now_ns();
+    uint64_t now = pleat__now_ns();
     (void)rests(tenancy, now);
     return tenancy->owed != 0 || now - tenancy->told_ns >= TELL_NS ||
            (tenancy->tenant != NULL && pleat__tenant_news(tenancy->tenant) != tenancy->news);
@@ -217,28 +204,12 @@ void pleat__tenancy_mark(pleat__tenancy *tenancy)
 
 /* ---- the thread ---- */
 
-/* Until the next look, or the end. */
-static bool wait(pleat__tenancy *tenancy)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)TICK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&tenancy->lock);
-    while (!tenancy->ending && pthread_cond_timedwait(&tenancy->end, &tenancy->lock, &until) == 0)
-        ;
-    bool ending = tenancy->ending;
-    pthread_mutex_unlock(&tenancy->lock);
-    return !ending;
-}
-
 static void *run(void *context)
 {
     pleat__tenancy *tenancy = context;
     pleat__gate *gate = &tenancy->runtime->gate;
     pleat__be_own_thread();
-    while (wait(tenancy)) {
+    while (pleat__ticker_wait(&tenancy->ticker, TICK_NS)) {
         pleat__gate_lock(gate);
         bool due = is_due(tenancy);
         pleat__gate_unlock(gate);
@@ -256,39 +227,16 @@ pleat_result pleat__tenancy_begin(pleat__tenancy *tenancy)
 {
     if (tenancy == NULL)
         return PLEAT_OK;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&tenancy->end, &attributes);
-    pthread_condattr_destroy(&attributes);
-    pthread_mutex_init(&tenancy->lock, NULL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&tenancy->thread, NULL, run, tenancy);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code == 0) {
-        pthread_setname_np(tenancy->thread, "pleat-tenant");
-        tenancy->started = true;
-        return PLEAT_OK;
-    }
-    pthread_cond_destroy(&tenancy->end);
-    pthread_mutex_destroy(&tenancy->lock);
-    return pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
-                              "the tenancy's thread could not be started (error %d)", code);
+    pleat_result result = pleat__ticker_start(&tenancy->ticker, "pleat-tenant", run, tenancy);
+    tenancy->started = result == PLEAT_OK;
+    return result;
 }
 
 void pleat__tenancy_end(pleat__tenancy *tenancy)
 {
     if (tenancy == NULL || !tenancy->started)
         return;
-    pthread_mutex_lock(&tenancy->lock);
-    tenancy->ending = true;
-    pthread_cond_signal(&tenancy->end);
-    pthread_mutex_unlock(&tenancy->lock);
-    pthread_join(tenancy->thread, NULL);
-    pthread_cond_destroy(&tenancy->end);
-    pthread_mutex_destroy(&tenancy->lock);
+    pleat__ticker_stop(&tenancy->ticker);
     tenancy->started = false;
 }
 
@@ -336,7 +284,7 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *the
     if (tenancy == NULL || tenancy->tenant == NULL)
         return false;
     if (tenancy->wanted_ns == 0)
-        tenancy->wanted_ns = now_ns();
+        tenancy->wanted_ns = pleat__now_ns();
     for (bool waited = false;; waited = true) {
         pleat__standing standing = ask(tenancy, bytes);
         uint64_t room = room_of(&standing);
@@ -346,7 +294,8 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *the
             return true;
         }
         *then = enough ? UINT64_MAX : room;
-        if (!standing.is_shared || now_ns() - tenancy->wanted_ns >= patience(tenancy, &standing))
+        if (!standing.is_shared ||
+            pleat__now_ns() - tenancy->wanted_ns >= patience(tenancy, &standing))
             return false;
         pause_a_little(tenancy->runtime);
     }

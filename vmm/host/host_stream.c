@@ -5,8 +5,8 @@
  */
 #include "host_internal.h"
 
+#include <internal/clock.h>
 #include <internal/error.h>
-#include <time.h>
 
 static pleat__host_event *find_event(pleat__host *host, pleat_event event)
 {
@@ -221,9 +221,7 @@ uint64_t pleat__host_clock_ns(void *self)
     pthread_mutex_unlock(&host->lock);
     if (by_hand)
         return ns;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return pleat__now_ns();
 }
 
 /* ---- streams of the backend's own ---- */

@@ -17,6 +17,7 @@
  */
 #include <vmm/tenants/tenants_file.h>
 
+#include <internal/clock.h>
 #include <internal/error.h>
 #include <internal/process.h>
 #include <internal/range.h>
@@ -43,13 +44,6 @@ struct pleat__tenant {
     pthread_mutex_t lock; /* guards all below, which only this tenant writes into its entry */
     uint64_t use, other, idle, host, want, want_ns;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static uint64_t less(uint64_t from, uint64_t bytes)
 {
@@ -113,7 +107,7 @@ static others sum_others(pleat__ledger_file *file, uint32_t but, uint32_t priori
                          uint64_t device_bytes)
 {
     others all = {0};
-    uint64_t now = now_ns();
+    uint64_t now = pleat__now_ns();
     for (uint32_t s = 0; s < PLEAT__TENANTS_MOST; s++) {
         pleat__tenant_entry entry;
         if (s == but || !pleat__ledger_read(file, s, device_bytes, &entry) || entry.damaged)
@@ -366,7 +360,7 @@ void pleat__tenant_want(pleat__tenant *tenant, uint64_t bytes)
     bool news = tenant->want != bytes;
     tenant->want = least(bytes, tenant->device_bytes);
     if (bytes != 0)
-        tenant->want_ns = now_ns();
+        tenant->want_ns = pleat__now_ns();
     if (news || bytes != 0)
         change(tenant, news);
     pthread_mutex_unlock(&tenant->lock);
