@@ -212,7 +212,7 @@ pleat_result pleat__space_create_handle(pleat__space *space, uint64_t bytes, ple
     bool told = false;
     for (int tries = 0; tries < MOST_TRIES; tries++) {
         result = try_create(space, bytes, handle, &told);
-        if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+        if (!pleat__is_shortage(result))
             return result;
         /* make_room's own failures must not hide the reason. */
         pleat_error refusal = *pleat_last_error();

@@ -6,6 +6,7 @@
 #define PLEAT_INTERNAL_ERROR_H
 
 #include <pleat/base.h>
+#include <stdbool.h>
 
 /* Stores the text as this thread's last error and returns `result`. */
 PLEAT_PRINTF(2, 3) pleat_result pleat__fail(pleat_result result, const char *format, ...);
@@ -24,6 +25,12 @@ PLEAT_PRINTF(2, 3) pleat_result pleat__fail_errno(pleat_result result, const cha
 
 /* Puts "context: " in front of this thread's last error text and returns `result`. */
 PLEAT_PRINTF(2, 3) pleat_result pleat__context(pleat_result result, const char *format, ...);
+
+/* There is no memory for it, by the device or by the budget: with less in use there would be. */
+static inline bool pleat__is_shortage(pleat_result result)
+{
+    return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
+}
 
 /* Leaves the caller with the failing result. Only where nothing is held: a function that owns
  * something half built uses goto to its one unwinding ladder instead. */

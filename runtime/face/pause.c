@@ -355,11 +355,6 @@ pleat_result pleat_pause(pleat_runtime *runtime, const pleat_pause_options *give
 
 /* ---- resuming ---- */
 
-static bool is_shortage(pleat_result result)
-{
-    return result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY;
-}
-
 /* Those that rest first; how many they are. (After a failure some may be awake.) */
 static size_t resting_first(const pleat__pause *pause)
 {
@@ -404,7 +399,7 @@ pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
         pleat__gate_leave(&runtime->gate);
         result = wake(runtime, pause);
         pleat__gate_enter(&runtime->gate);
-        if (!is_shortage(result) || !pleat__tenancy_await(runtime->tenancy, bytes, &then))
+        if (!pleat__is_shortage(result) || !pleat__tenancy_await(runtime->tenancy, bytes, &then))
             break;
     }
     pleat__gate_await_turn(&runtime->gate);

@@ -24,11 +24,6 @@
 #include <plan/base/plan.h>
 #include <stdio.h>
 
-static bool is_shortage(pleat_result result)
-{
-    return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
-}
-
 /* Asks the policy to give back, and passes what came on to the device. */
 static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
                       pleat_stream stream)
@@ -247,7 +242,7 @@ static pleat_result ask_tenants(pleat_runtime *runtime, uint64_t bytes, pleat_st
     uint64_t then = 0, pages;
     if (!pleat__round_up(bytes, pleat__space_page_bytes(runtime->space), &pages))
         return result;
-    while (is_shortage(result) && pleat__tenancy_await(runtime->tenancy, pages, &then))
+    while (pleat__is_shortage(result) && pleat__tenancy_await(runtime->tenancy, pages, &then))
         result = ask_again(runtime, bytes, stream, address);
     pleat__gate_await_turn(&runtime->gate);
     pleat__tenancy_served(runtime->tenancy);
@@ -275,11 +270,11 @@ pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, ple
     step begin = bytes > runtime->limit_bytes ? STEP_CALLBACK : STEP_COMPLETED;
     if (bytes > pleat__space_device_bytes(runtime->space))
         begin = STEP_COUNT;
-    for (step which = begin; which < STEP_COUNT && is_shortage(result); which++) {
+    for (step which = begin; which < STEP_COUNT && pleat__is_shortage(result); which++) {
         if (which == STEP_TENANTS)
             result = ask_tenants(runtime, bytes, stream, result, address);
         else if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limit_bytes)
             result = ask_again(runtime, bytes, stream, address);
     }
-    return is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;
+    return pleat__is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;
 }

@@ -298,7 +298,7 @@ static pleat_result alloc_again(pleat_runtime *runtime, uint64_t bytes, pleat_st
         pleat__gate_await_turn(&runtime->gate);
         result = alloc_once(runtime, bytes, stream, address);
     }
-    if (result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET)
+    if (pleat__is_shortage(result))
         result = pleat__alloc_reclaiming(runtime, bytes, stream, result, address);
     return result;
 }

@@ -278,7 +278,7 @@ static pleat_result get_handle(const pleat__chunk_pool *pool, growth *g, uint32_
         while (pages > left)
             pages /= 2;
         pleat_result result = pleat__space_chunk_get(pool->space, pages, handle);
-        if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+        if (!pleat__is_shortage(result))
             return result;
         g->block = pages / 2;
     }

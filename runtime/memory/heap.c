@@ -145,7 +145,7 @@ static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
 static pleat_result place_beside(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                  pleat_result refused, pleat__place *place)
 {
-    if (refused != PLEAT_E_BUDGET && refused != PLEAT_E_OUT_OF_MEMORY)
+    if (!pleat__is_shortage(refused))
         return refused;
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
@@ -230,7 +230,7 @@ static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t z
         return PLEAT_E_NOT_FOUND;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     pleat_result result = pleat__heap_make(heap, zone, chunks);
-    if (result != PLEAT_OK && result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+    if (result != PLEAT_OK && !pleat__is_shortage(result))
         return result;
     return result == PLEAT_OK && take_behind(heap, zone, granules, place) ? PLEAT_OK
                                                                           : PLEAT_E_NOT_FOUND;

@@ -198,7 +198,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     pleat_result result = grow(heap, zone, chunks - got, &made);
-    if (result != PLEAT_E_BUDGET && result != PLEAT_E_OUT_OF_MEMORY)
+    if (!pleat__is_shortage(result))
         return result;
     uint32_t had = got += made;
     /* The attempt may have left the lock. */

@@ -330,11 +330,6 @@ static pleat_result wake(pleat__chunk_pool *pool, handles *all)
     return PLEAT_OK;
 }
 
-static bool is_shortage(pleat_result result)
-{
-    return result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY;
-}
-
 /* The highest ones, of at least so many chunks, in descending order. */
 static void list_highest(const pleat__chunk_pool *pool, uint32_t chunks, handles *all)
 {
@@ -358,7 +353,7 @@ static pleat_result wake_highest(pleat__chunk_pool *pool, uint32_t chunks,
     while (result == PLEAT_OK && wanted > 0 && *woken < chunks && pool->resting_count > 0) {
         list_highest(pool, wanted < chunks - *woken ? wanted : chunks - *woken, &all);
         result = wake(pool, &all);
-        if (is_shortage(result) && wanted > 1) {
+        if (pleat__is_shortage(result) && wanted > 1) {
             wanted /= 2; /* what there is */
             result = PLEAT_OK;
             continue;
@@ -419,7 +414,7 @@ pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
     } else
         *woken = 0;
     handles_free(pool, &all);
-    return is_shortage(result) ? PLEAT_OK : result;
+    return pleat__is_shortage(result) ? PLEAT_OK : result;
 }
 
 void pleat__rest_drop(pleat__heap *heap)

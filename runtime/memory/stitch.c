@@ -270,8 +270,7 @@ static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, u
     if (pleat__space_room(pool->space) < chunks * pool->page_bytes)
         chunks = needed;
     pleat_result result = pleat__heap_supply(heap, zone, chunks, &found->supplied);
-    found->least =
-        chunks != needed && (result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY);
+    found->least = chunks != needed && pleat__is_shortage(result);
     /* The attempt may have left the lock. */
     return found->least ? pleat__heap_sync(heap) : result;
 }

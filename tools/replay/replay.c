@@ -523,11 +523,6 @@ static pleat_result run_visits(pass *p, const pleat_trace *other)
     return result;
 }
 
-static bool is_refusal(pleat_result result)
-{
-    return result == PLEAT_E_OUT_OF_MEMORY || result == PLEAT_E_BUDGET;
-}
-
 static void note_refusal(replay_result *result)
 {
     result->oom = true;
@@ -561,7 +556,7 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
         outcome = timed_vmm_begin(p.vmm, s->arena, &p.timed, &vmm);
     if (outcome == PLEAT_OK)
         outcome = pleat_runtime_create(vmm, &runtime, &p.runtime);
-    if (is_refusal(outcome)) { /* a plan larger than the device, say */
+    if (pleat__is_shortage(outcome)) { /* a plan larger than the device, say */
         note_refusal(result);
         outcome = PLEAT_OK;
         goto no_runtime;
@@ -577,7 +572,7 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
         outcome = run_repeats(&p, options->repeat);
     if (outcome == PLEAT_OK && options->other != NULL && !with_canary)
         outcome = run_visits(&p, options->other);
-    if (is_refusal(outcome)) {
+    if (pleat__is_shortage(outcome)) {
         note_refusal(result);
         outcome = PLEAT_OK;
     }
