@@ -43,8 +43,11 @@ typedef struct pleat__arena_bytes {
 } pleat__arena_bytes;
 pleat__arena_bytes pleat__arena_bytes_of(const pleat__arena *arena);
 
-/* Makes room for one more item in a growing array: `*items` of `*capacity` items of `size` bytes,
- * of which `count` are used. Doubles. PLEAT_E_NO_MEMORY leaves the array as it was. */
+/* Makes room for `count` items in a growing array: `*items` of `*capacity` items of `size` bytes.
+ * Doubles. PLEAT_E_NO_MEMORY leaves the array as it was. */
+PLEAT_NODISCARD pleat_result pleat__arena_reserve(pleat__arena *arena, void *items,
+                                                  size_t *capacity, size_t count, size_t size);
+/* The same for one item more than `count`. */
 PLEAT_NODISCARD pleat_result pleat__arena_grow(pleat__arena *arena, void *items, size_t *capacity,
                                                size_t count, size_t size);
 

@@ -184,10 +184,9 @@ static pleat_result try_fusion(pleat__grouping *grouping, pleat__group *a, pleat
                larger->count * sizeof *fusion.members);
         insert_smaller(grouping, &fusion, smaller);
         if (is_better(&fusion, a, b)) {
-            while (result == PLEAT_OK && grouping->member_capacity < grouping->member_count + count)
-                result = pleat__arena_grow(grouping->arena, &grouping->members,
-                                           &grouping->member_capacity, grouping->member_capacity,
-                                           sizeof *grouping->members);
+            result = pleat__arena_reserve(
+                grouping->arena, &grouping->members, &grouping->member_capacity,
+                (size_t)grouping->member_count + count, sizeof *grouping->members);
             if (result == PLEAT_OK) {
                 fusion.group.first = grouping->member_count;
                 fusion.group.begin_phase = a->begin_phase;

@@ -5,6 +5,7 @@
 #include <runtime/base/conf.h>
 
 #include <internal/error.h>
+#include <internal/range.h>
 #include <inttypes.h>
 #include <runtime/base/size.h>
 #include <stdio.h>
@@ -65,17 +66,12 @@ static bool parse_text(word w, const pleat__conf_bounds *bounds, pleat__conf_tex
     return true;
 }
 
-static bool is_power_of_two(uint64_t value)
-{
-    return value != 0 && (value & (value - 1)) == 0;
-}
-
 /* "4": a power of two, or 0 for none. */
 static bool parse_parts(word w, uint16_t *out)
 {
     uint64_t value;
     if (!parse_number(w, &PLEAT__CONF_ANY, &value) || value > UINT16_MAX ||
-        (value != 0 && !is_power_of_two(value)))
+        (value != 0 && !pleat__is_power_of_two(value)))
         return false;
     *out = (uint16_t)value;
     return true;
@@ -99,7 +95,7 @@ static bool parse_power(word w, int *last, pleat__divisions *out)
         *last = PLEAT__DIVIDED_POWERS - 1;
         return true;
     }
-    if (!parse_number(power, &PLEAT__CONF_ANY, &mib) || !is_power_of_two(mib))
+    if (!parse_number(power, &PLEAT__CONF_ANY, &mib) || !pleat__is_power_of_two(mib))
         return false;
     int index = 63 - __builtin_clzll(mib);
     index = index < PLEAT__DIVIDED_POWERS ? index : PLEAT__DIVIDED_POWERS - 1;

@@ -266,11 +266,9 @@ static void regroup(pleat_runtime *runtime, pleat__pause *pause)
     size_t most = (size_t)(bytes_of(runtime, pause) / pleat__space_page_bytes(runtime->space));
     if (runtime->pauses.first != pause || pause->next != NULL)
         return;
-    while (pause->chunk_capacity < most)
-        if (pleat__arena_grow(runtime->arena, &pause->chunks, &pause->chunk_capacity,
-                              pause->chunk_capacity, sizeof *pause->chunks) != PLEAT_OK)
-            return;
-    pause->chunk_count = runtime->ops->rested(runtime->policy, pause->chunks);
+    if (pleat__arena_reserve(runtime->arena, &pause->chunks, &pause->chunk_capacity, most,
+                             sizeof *pause->chunks) == PLEAT_OK)
+        pause->chunk_count = runtime->ops->rested(runtime->policy, pause->chunks);
 }
 
 pleat_result pleat__pause_rest(pleat_runtime *runtime, pleat__pause *pause)

@@ -132,6 +132,12 @@ static inline pleat_va pleat__chunk_pool_address(const pleat__chunk_pool *pool, 
 
 /* The most chunks of a handle that others were joined to. */
 uint32_t pleat__chunk_pool_joined_most(const pleat__chunk_pool *pool);
+/* The first chunk of its handle; itself where it was given back. */
+static inline uint32_t pleat__first_of(const pleat__chunk_pool *pool, uint32_t chunk)
+{
+    return pool->chunks[chunk] != NULL ? pool->first[chunk] : chunk;
+}
+
 /* Chunks of its handle, the first of which is pool->first[chunk]; 0: it was given back. */
 static inline uint32_t pleat__handle_chunks(const pleat__chunk_pool *pool, uint32_t chunk)
 {

@@ -33,20 +33,13 @@ static pleat_result grown(void *context, pleat__run run)
     return result;
 }
 
-/* *made: chunks, fewer when memory runs out. */
-static pleat_result grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *made)
+pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *made)
 {
     growing to = {.heap = heap, .zone = zone};
     pleat_result result = pleat__chunk_pool_grow(heap->pool, chunks, grown, &to);
     *made = to.made;
     /* Others allocated and freed meanwhile. */
     return result == PLEAT_OK ? pleat__heap_sync(heap) : result;
-}
-
-pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks)
-{
-    uint32_t made;
-    return grow(heap, zone, chunks, &made);
 }
 
 pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks)
@@ -197,7 +190,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     if (got >= chunks)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    pleat_result result = grow(heap, zone, chunks - got, &made);
+    pleat_result result = pleat__heap_grow(heap, zone, chunks - got, &made);
     if (!pleat__is_shortage(result))
         return result;
     uint32_t had = got += made;
@@ -207,7 +200,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     supplied->refused += got - had;
     if (got >= chunks || got == had)
         return got >= chunks ? PLEAT_OK : result;
-    return pleat__heap_grow(heap, zone, chunks - got);
+    return pleat__heap_grow(heap, zone, chunks - got, &made);
 }
 
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
@@ -282,7 +275,7 @@ static uint32_t list_idle(const pleat__heap *heap, uint32_t chunks, uint64_t kep
     const pleat__chunk_pool *pool = heap->pool;
     uint32_t count = 0, found = 0;
     for (uint32_t c = pool->count, first; c > 0 && found < chunks; c = first) {
-        first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
+        first = pleat__first_of(pool, c - 1);
         bool idle = pleat__heap_is_idle(heap, first, kept) &&
                     pleat__space_maps(pool->space, pool->chunks[first]) <= 1;
         for (uint32_t k = c; idle && k > first; k--)

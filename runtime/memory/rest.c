@@ -61,7 +61,7 @@ static void list_idle(const pleat__heap *heap, uint64_t bytes, uint64_t kept, ha
     const pleat__chunk_pool *pool = heap->pool;
     uint64_t found = 0;
     for (uint32_t c = pool->count, first; c > 0; c = first) {
-        first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
+        first = pleat__first_of(pool, c - 1);
         const pleat__chunk *handle = pool->chunks[first];
         if (handle == NULL || (found >= bytes && !handle->on_host) ||
             !pleat__heap_is_idle(heap, first, kept) || handle->stuck != 0)
@@ -152,10 +152,8 @@ static uint64_t settle(pleat__chunk_pool *pool, handles *idle)
 
 pleat_result pleat__rest_reserve(pleat__chunk_pool *pool, size_t more)
 {
-    while (pool->resting_capacity < pool->resting_count + more)
-        PLEAT_TRY(pleat__arena_grow(pool->arena, &pool->resting, &pool->resting_capacity,
-                                    pool->resting_capacity, sizeof *pool->resting));
-    return PLEAT_OK;
+    return pleat__arena_reserve(pool->arena, &pool->resting, &pool->resting_capacity,
+                                pool->resting_count + more, sizeof *pool->resting);
 }
 
 void pleat__rest_promised(pleat__chunk_pool *pool, uint32_t first)
@@ -639,7 +637,7 @@ static void split_listed(pleat__chunk_pool *pool, const pleat__chunk_set *idle)
 static void leave_idle(pleat__chunk_pool *pool, const pleat__chunk_set *idle)
 {
     for (uint32_t c = pool->count, first; c > 0; c = first) {
-        first = pool->chunks[c - 1] != NULL ? pool->first[c - 1] : c - 1;
+        first = pleat__first_of(pool, c - 1);
         bool all = is_listed(pool, first) && !pool->chunks[first]->torn;
         for (uint32_t k = first; k < c && all; k++)
             all = is_in(idle, k);

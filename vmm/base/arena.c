@@ -125,16 +125,17 @@ pleat__arena_bytes pleat__arena_bytes_of(const pleat__arena *arena)
     };
 }
 
-pleat_result pleat__arena_grow(pleat__arena *arena, void *items, size_t *capacity, size_t count,
-                               size_t size)
+pleat_result pleat__arena_reserve(pleat__arena *arena, void *items, size_t *capacity, size_t count,
+                                  size_t size)
 {
-    if (count < *capacity)
+    if (count <= *capacity)
         return PLEAT_OK;
-    uint64_t wanted = *capacity ? (uint64_t)*capacity * 2 : 16;
-    uint64_t bytes;
-    if (!pleat__mul(wanted, size, &bytes))
-        return pleat__fail(PLEAT_E_NO_MEMORY, "an array of %llu items is too large",
-                           (unsigned long long)wanted);
+    uint64_t wanted = *capacity ? (uint64_t)*capacity * 2 : 16, bytes;
+    bool fits = true;
+    while (wanted < count && fits)
+        fits = pleat__mul(wanted, 2, &wanted);
+    if (!fits || !pleat__mul(wanted, size, &bytes))
+        return pleat__fail(PLEAT_E_NO_MEMORY, "an array of %zu items is too large", count);
     void *old;
     memcpy(&old, items, sizeof old);
     void *grown = pleat__arena_realloc(arena, old, bytes);
@@ -144,4 +145,10 @@ pleat_result pleat__arena_grow(pleat__arena *arena, void *items, size_t *capacit
     memcpy(items, &grown, sizeof grown);
     *capacity = wanted;
     return PLEAT_OK;
+}
+
+pleat_result pleat__arena_grow(pleat__arena *arena, void *items, size_t *capacity, size_t count,
+                               size_t size)
+{
+    return pleat__arena_reserve(arena, items, capacity, count + 1, size);
 }
