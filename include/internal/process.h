@@ -1,5 +1,7 @@
 /*
- * internal/process.h: whether something was made in this process, or before a fork in its parent.
+ * internal/process.h: what this process is: what it was started with, and whether something was
+ * made in it, or before a fork in its parent.
+ *
  * A child of fork has every lock as it was at that moment, held or not, and none of the threads
  * that would let it go or do what is waited for; no device's driver lets it use what its parent
  * made. So what was made before a fork is left alone in the child, and says so.
@@ -9,6 +11,7 @@
 
 #include <pleat/base.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 extern _Atomic uint32_t pleat__process_forks;
 
@@ -21,6 +24,9 @@ static inline uint32_t pleat__process_now(void)
 {
     return atomic_load_explicit(&pleat__process_forks, memory_order_relaxed);
 }
+
+/* The command line, a zero byte behind each word; returns its length, 0 where it cannot be read. */
+size_t pleat__process_command(char *text, size_t size);
 
 /* The error of a call that is made in another process than its runtime was: PLEAT_E_STATE. */
 pleat_result pleat__process_forked(void);

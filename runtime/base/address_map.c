@@ -5,12 +5,13 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/hash.h>
 
 #define FIRST_BITS 10u /* D199 */
 
 static uint64_t home(const pleat__address_map *map, pleat_va address)
 {
-    return ((address >> 9) * 0x9e3779b97f4a7c15u) >> map->shift;
+    return ((address >> 9) * PLEAT__HASH_MULTIPLIER) >> map->shift;
 }
 
 pleat_result pleat__address_map_create(pleat__arena *arena, pleat__address_map *map)

@@ -5,11 +5,11 @@
 #include <runtime/face/runtime_internal.h>
 
 #include <internal/error.h>
+#include <internal/process.h>
 #include <plan/base/plan.h>
 #include <plan/trace/import.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -27,17 +27,6 @@
 
 /* ---- the program ---- */
 
-/* The command line, its words parted by blanks; returns its length, 0 where it cannot be read. */
-static size_t read_command(char *text, size_t size)
-{
-    FILE *file = fopen("/proc/self/cmdline", "rbe");
-    if (file == NULL)
-        return 0;
-    size_t length = fread(text, 1, size, file);
-    fclose(file);
-    return length;
-}
-
 /* Ranks of one job have the same command line. Variables of torchrun, Open MPI, MPICH, srun. */
 static uint64_t hash_rank(uint64_t hash)
 {
@@ -53,7 +42,7 @@ static uint64_t hash_rank(uint64_t hash)
 static void learn_program(pleat__keep *keep)
 {
     char command[4096];
-    size_t length = read_command(command, sizeof command);
+    size_t length = pleat__process_command(command, sizeof command);
     keep->program_hash = hash_rank(pleat__plan_key_hash(0, command, length));
     keep->program_hash =
         pleat__plan_key_hash(keep->program_hash, &keep->device, sizeof keep->device);

@@ -22,6 +22,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <string.h>
 
 /* In items or requests. What half and twice the values do: docs/decisions.md, D150, D151, D153
@@ -47,7 +48,7 @@ static bool is_dynamic(const pleat__matcher *matcher, uint32_t item)
 
 static uint64_t hash_with(uint64_t hash, uint64_t size)
 {
-    return (hash ^ size) * UINT64_C(0x9e3779b97f4a7c15);
+    return (hash ^ size) * PLEAT__HASH_MULTIPLIER;
 }
 
 static uint32_t gram_hash(const uint64_t sizes[PLEAT__GRAM])

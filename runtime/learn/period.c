@@ -21,6 +21,7 @@
 #include <runtime/learn/recording.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/range.h>
 #include <string.h>
 
@@ -40,8 +41,6 @@
 #define STEADY    4u         /* a repeat's length may differ by 1/STEADY */
 #define STEADIER  16u        /* from the second repeat on by 1/STEADIER */
 #define EARLY     256u       /* a lag says something once it has compared so many */
-
-#define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15) /* D481 */
 
 _Static_assert(GRAM == sizeof(uint64_t), "a word holds the keys of as many requests");
 
@@ -78,7 +77,7 @@ void pleat__period_forget(pleat__period *period, uint64_t position, bool empty)
 /* Where the table of positions has the last GRAM requests, which are known by their keys. */
 static uint64_t mixed_of(uint64_t grams)
 {
-    return (grams ^ grams >> 29) * MULTIPLIER;
+    return (grams ^ grams >> 29) * PLEAT__HASH_MULTIPLIER;
 }
 
 void pleat__period_expect(const pleat__period *period, uint8_t key)

@@ -17,6 +17,7 @@
 #ifndef PLEAT_RUNTIME_LEARN_RECORDING_H
 #define PLEAT_RUNTIME_LEARN_RECORDING_H
 
+#include <internal/hash.h>
 #include <runtime/follow/schedule.h>
 #include <runtime/learn/period.h>
 
@@ -90,9 +91,9 @@ static inline uint8_t *pleat__recording_key_at(const pleat__recording *recording
 
 static inline uint8_t pleat__recording_key_of(uint64_t bytes, uint16_t stream)
 {
-    uint64_t word = (bytes ^ (uint64_t)stream << 56) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t word = (bytes ^ (uint64_t)stream << 56) * PLEAT__HASH_MULTIPLIER;
     /* Twice: those of sizes that grow by the same would do so as well. */
-    return (uint8_t)((word ^ word >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 56);
+    return (uint8_t)((word ^ word >> 32) * PLEAT__HASH_MULTIPLIER >> 56);
 }
 
 static inline bool pleat__recording_same(const pleat__expected *a, const pleat__expected *b)

@@ -5,12 +5,13 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/hash.h>
 
 /* No two streams' are the same, and PLEAT_STREAM_UNKNOWN's is none. (The table looks at all but the
  * lowest bits of an address; numbers of streams differ in those.) */
 static pleat_va key_of(pleat_stream stream)
 {
-    return (stream + 1) * 0x9e3779b97f4a7c15u;
+    return (stream + 1) * PLEAT__HASH_MULTIPLIER;
 }
 
 static pleat__sharer *find(const pleat__overflow *overflow, pleat_stream stream)

@@ -17,6 +17,7 @@
 #ifndef PLEAT_RUNTIME_MEMORY_PLACE_MAP_H
 #define PLEAT_RUNTIME_MEMORY_PLACE_MAP_H
 
+#include <internal/hash.h>
 #include <runtime/memory/address_index.h>
 #include <runtime/memory/heap.h>
 
@@ -52,8 +53,7 @@ PLEAT_NODISCARD static inline pleat_result pleat__place_map_reserve(pleat__place
 
 static inline uint32_t pleat__place_table_home(const pleat__place_table *table, pleat_va address)
 {
-    return (uint32_t)((address >> PLEAT__GRANULE_SHIFT) * UINT64_C(0x9e3779b97f4a7c15) >>
-                      table->shift);
+    return (uint32_t)((address >> PLEAT__GRANULE_SHIFT) * PLEAT__HASH_MULTIPLIER >> table->shift);
 }
 
 /* A place at this address will be put in: its entry is fetched meanwhile. */

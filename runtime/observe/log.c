@@ -5,6 +5,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/process.h>
 #include <plan/base/file.h>
 #include <plan/base/pack.h>
 #include <runtime/base/states.h>
@@ -273,13 +274,7 @@ static uint64_t unix_ns(void)
 /* The process's command line, its arguments separated by blanks; what is no ASCII is a dot. */
 static void read_command(char *command, size_t size)
 {
-    ssize_t got = -1;
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        got = read(fd, command, size - 1);
-        close(fd);
-    }
-    size_t length = got > 0 ? (size_t)got : 0;
+    size_t length = pleat__process_command(command, size - 1);
     while (length > 0 && command[length - 1] == '\0')
         length--;
     for (size_t i = 0; i < length; i++) {

@@ -5,6 +5,7 @@
 #include <internal/process.h>
 
 #include <pthread.h>
+#include <stdio.h>
 
 _Atomic uint32_t pleat__process_forks;
 
@@ -26,6 +27,16 @@ pleat_result pleat__process_watch(void)
     (void)pthread_once(&once, watch_forks);
     return code == 0 ? PLEAT_OK
                      : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to be told of forks");
+}
+
+size_t pleat__process_command(char *text, size_t size)
+{
+    FILE *file = fopen("/proc/self/cmdline", "rbe");
+    if (file == NULL)
+        return 0;
+    size_t length = fread(text, 1, size, file);
+    fclose(file);
+    return length;
 }
 
 pleat_result pleat__process_forked(void)

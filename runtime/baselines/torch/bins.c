@@ -5,6 +5,7 @@
 #include <runtime/baselines/torch/bins.h>
 
 #include <internal/check.h>
+#include <internal/hash.h>
 #include <stdio.h>
 
 /* Bin of a size: the exponent of its count of 512s, and the three bits below the leading one. */
@@ -19,7 +20,7 @@ static unsigned bin_of(uint64_t bytes)
 
 static uint64_t priority(const pleat__block *block)
 {
-    return (block->address >> 9) * 0x9e3779b97f4a7c15u;
+    return (block->address >> 9) * PLEAT__HASH_MULTIPLIER;
 }
 
 static bool before(const pleat__block *block, uint64_t bytes, pleat_va address)
