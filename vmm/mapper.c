@@ -11,6 +11,7 @@
  *         event that cannot be asked about fails its job.
  */
 #include "mapper.h"
+#include "table.h"
 
 #include <internal/check.h>
 #include <internal/clock.h>
@@ -76,7 +77,7 @@ static pleat_result events_passed(const pleat__mapper *mapper, const pleat__job 
 static pleat_result wait_for_events(const pleat__mapper *mapper, const pleat__job *job)
 {
     for (uint64_t e = 0; e < job->event_count; e++)
-        PLEAT_TRY(mapper->vmm.ops->event_wait(mapper->vmm.self, job->events[e]));
+        PLEAT_TRY(pleat__vmm_wait(mapper->vmm, job->events[e]));
     return PLEAT_OK;
 }
 
@@ -108,7 +109,7 @@ static void do_job(pleat__mapper *mapper, pleat__job *job, pleat_result ready)
     if (!forgotten) {
         job->result = result;
         if (result != PLEAT_OK)
-            job->error = *pleat_last_error();
+            job->error = pleat__failure(result);
     }
     pthread_mutex_lock(&mapper->lock);
     if (!forgotten)
@@ -246,10 +247,7 @@ pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job)
         pthread_mutex_unlock(&mapper->lock);
     }
     PLEAT_ASSERT(!job->forgotten);
-    if (job->result != PLEAT_OK)
-        pleat__fail_native(job->result, job->error.native, job->error.native_name, "%s",
-                           job->error.text);
-    return job->result;
+    return job->result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&job->error);
 }
 
 void pleat__mapper_drain(pleat__mapper *mapper)

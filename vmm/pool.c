@@ -153,7 +153,9 @@ static pleat_result claim(pleat__space *space, uint64_t bytes, bool *told)
         return PLEAT_OK;
     atomic_fetch_sub(&space->claimed, bytes);
     *told = true;
-    return PLEAT_E_BUDGET;
+    pleat_error why = pleat__failure(result);
+    why.result = PLEAT_E_BUDGET;
+    return pleat__fail_again(&why);
 }
 
 static void unclaim(pleat__space *space, uint64_t bytes)
@@ -208,21 +210,18 @@ static pleat_result try_create(pleat__space *space, uint64_t bytes, pleat_handle
 
 pleat_result pleat__space_create_handle(pleat__space *space, uint64_t bytes, pleat_handle *handle)
 {
-    pleat_result result = PLEAT_E_BUDGET;
+    pleat_error refusal;
     bool told = false;
     for (int tries = 0; tries < MOST_TRIES; tries++) {
-        result = try_create(space, bytes, handle, &told);
+        pleat_result result = try_create(space, bytes, handle, &told);
         if (!pleat__is_shortage(result))
             return result;
         /* make_room's own failures must not hide the reason. */
-        pleat_error refusal = *pleat_last_error();
-        if (make_room(space, bytes))
-            continue;
-        return told ? pleat__fail_native(result, refusal.native, refusal.native_name, "%s",
-                                         refusal.text)
-                    : over_budget(space, bytes);
+        refusal = pleat__failure(result);
+        if (!make_room(space, bytes))
+            break;
     }
-    return told ? result : over_budget(space, bytes);
+    return told ? pleat__fail_again(&refusal) : over_budget(space, bytes);
 }
 
 /* ---- public ---- */

@@ -109,14 +109,18 @@ static pleat_result take_apart(pleat_ranges *ranges, range *gone, bool all)
     gone->mapped = gone->mapped && result != PLEAT_OK;
     if (gone->mapped && !all)
         return result;
-    pleat_result ended =
-        gone->begin != 0 ? VERB(ranges, free_range, gone->begin, gone->bytes) : PLEAT_OK;
-    if (ended == PLEAT_OK)
+    pleat_error why = pleat__failure(result);
+    result = gone->begin != 0 ? VERB(ranges, free_range, gone->begin, gone->bytes) : PLEAT_OK;
+    if (result == PLEAT_OK)
         gone->begin = 0;
-    pleat_result released = gone->handle != 0 ? VERB(ranges, release, gone->handle) : PLEAT_OK;
-    if (released == PLEAT_OK)
+    else if (why.result == PLEAT_OK)
+        why = pleat__failure(result);
+    result = gone->handle != 0 ? VERB(ranges, release, gone->handle) : PLEAT_OK;
+    if (result == PLEAT_OK)
         gone->handle = 0;
-    return result != PLEAT_OK ? result : ended != PLEAT_OK ? ended : released;
+    else if (why.result == PLEAT_OK)
+        why = pleat__failure(result);
+    return pleat__fail_again(&why);
 }
 
 void pleat_ranges_destroy(pleat_ranges *ranges)
@@ -167,14 +171,14 @@ static void add_range(pleat_ranges *ranges, range *made)
  */
 static pleat_result unmake(pleat_ranges *ranges, range *made, pleat_result result)
 {
-    pleat_error told = *pleat_last_error();
+    pleat_error told = pleat__failure(result);
     if (take_apart(ranges, made, false) == PLEAT_OK) {
         pleat__arena_free(ranges->arena, made);
     } else {
         made->gone = true;
         add_range(ranges, made);
     }
-    return pleat__fail_native(result, told.native, told.native_name, "%s", told.text);
+    return pleat__fail_again(&told);
 }
 
 pleat_result pleat_range_make(pleat_ranges *ranges, uint64_t bytes, pleat_va *address,

@@ -23,14 +23,20 @@
 
 #define WINDOW_TIMES 8 /* address space costs nothing; a plan's folds need room (D479) */
 
-pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, pleat_result result)
+void pleat__space_verb_begins(void)
 {
     PLEAT__HOT_ASSERT();
+    pleat__expect_text();
+}
+
+pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, const char *verb,
+                                  pleat_result result)
+{
     atomic_fetch_add_explicit(&space->calls, 1, memory_order_relaxed);
     if (pleat__on_mapper())
         atomic_fetch_add_explicit(&space->aside, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(result == PLEAT_OK ? count : &space->failed, 1, memory_order_relaxed);
-    return result;
+    return pleat__told(result, "%s: the backend '%s' gave no reason", verb, space->vmm.ops->name);
 }
 
 static pleat_va address(const pleat__space *space, uint64_t page)
@@ -393,18 +399,18 @@ static uint64_t map_alike(pleat__chunk *const *chunks, uint64_t count, uint64_t 
     return alike;
 }
 
-/* Takes back the first `count` maps of a sequence that failed; the text of why it did is kept. */
-static void unwind_map(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
-                       uint64_t count)
+/* Takes back the first `count` maps of a sequence that failed with `result`; the text is kept. */
+static pleat_result unwind_map(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
+                               uint64_t count, pleat_result result)
 {
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     for (uint64_t done = 0, pages, alike; done < count; done += alike, page += pages) {
         alike = map_alike(chunks + done, count - done, &pages);
         if (!chunks[done]->rests &&
             PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes) != PLEAT_OK)
             quarantine_new(space, page, chunks + done, alike);
     }
-    pleat__fail_again(&why);
+    return pleat__fail_again(&why);
 }
 
 /* Chunks that are awake, one behind the other; *done of them are mapped when it fails. */
@@ -443,10 +449,8 @@ static pleat_result map_all(pleat__space *space, uint64_t page, pleat__chunk *co
         if (chunks[c]->rests)
             continue;
         result = map_awake(space, at, chunks + c, alike, &done);
-        if (result != PLEAT_OK) {
-            unwind_map(space, page, chunks, c + done);
-            return result;
-        }
+        if (result != PLEAT_OK)
+            return unwind_map(space, page, chunks, c + done, result);
     }
     note_maps(space, page, chunks, count);
     return PLEAT_OK;
@@ -569,14 +573,15 @@ static pleat_result unmap_alike(pleat__space *space, uint64_t page, uint64_t pag
 /* The first failure is told; the other parts go all the same. */
 static pleat_result unmap_parts(pleat__space *space, uint64_t page, uint64_t pages)
 {
-    pleat_result result = PLEAT_OK;
+    pleat_error why = {.result = PLEAT_OK};
     content what;
     for (uint64_t p = page, count; p < page + pages; p += count) {
         count = alike(space, p, page + pages - p, &what);
         pleat_result part = unmap_alike(space, p, count, what);
-        result = result == PLEAT_OK ? part : result;
+        if (why.result == PLEAT_OK && part != PLEAT_OK)
+            why = pleat__failure(part);
     }
-    return result;
+    return pleat__fail_again(&why);
 }
 
 pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pages)

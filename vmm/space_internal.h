@@ -79,12 +79,15 @@ static inline void pleat__bit_set(uint64_t *bits, uint64_t page, bool value)
     bits[page / 64] = (bits[page / 64] & ~(1ull << page % 64)) | (uint64_t)value << page % 64;
 }
 
-/* Counts a verb's result and passes it on. */
-pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count,
+/* The way to every verb: before it, and behind it, where its result is counted and passed on, with
+ * a text where the backend gave none. */
+void pleat__space_verb_begins(void);
+pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, const char *verb,
                                   pleat_result result);
 #define PLEAT__VERB(space, name, ...)                                                              \
-    pleat__space_counted((space), &(space)->name##_count,                                          \
-                         (space)->vmm.ops->name((space)->vmm.self, __VA_ARGS__))
+    (pleat__space_verb_begins(),                                                                   \
+     pleat__space_counted((space), &(space)->name##_count, #name,                                  \
+                          (space)->vmm.ops->name((space)->vmm.self, __VA_ARGS__)))
 
 static inline pleat__chunk *pleat__space_page_chunk(const pleat__space *space, uint64_t page)
 {

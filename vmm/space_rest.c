@@ -164,7 +164,7 @@ static pleat_result map_run(pleat__space *space, run part)
         result = access_run(space, part);
     if (result == PLEAT_OK)
         return PLEAT_OK;
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     if (p > part.page && unmap_run(space, (run){part.page, p - part.page}) != PLEAT_OK)
         tear(space, part);
     return pleat__fail_again(&why);
@@ -245,7 +245,7 @@ static pleat_result unmap_all(pleat__space *space, const runs *found,
     }
     if (result == PLEAT_OK)
         return PLEAT_OK;
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     for (size_t undone = 0; undone <= r; undone++)
         mend(space, found->all[undone]);
     end_torn(space, found, r, parts);
@@ -320,7 +320,7 @@ pleat_result pleat__space_prepare(pleat__space *space, pleat__chunk *const *chun
     }
     if (result == PLEAT_OK)
         return PLEAT_OK;
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     pleat__space_unprepare(space, chunks, count);
     return pleat__fail_again(&why);
 }
@@ -365,7 +365,7 @@ static pleat_result map_all(pleat__space *space, const runs *found, const pleat_
     }
     if (result == PLEAT_OK)
         return PLEAT_OK;
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     if (parts != NULL)
         parts->stop(parts->context);
     while (mapped > 0)
@@ -405,13 +405,13 @@ pleat_result pleat__space_wake(pleat__space *space, pleat__chunk *const *chunks,
         PLEAT_CHECK(chunks[c]->rests);
     pthread_rwlock_wrlock(&space->places);
     pleat_result result = wake(space, chunks, count, parts);
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     for (uint64_t c = 0; c < count && result != PLEAT_OK; c++)
         if (chunks[c]->handle != 0)
             release(space, chunks[c]);
     pthread_rwlock_unlock(&space->places);
     PLEAT_AUDIT(pleat__space_audit_at_times(space));
-    return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
+    return pleat__fail_again(&why);
 }
 
 /* ---- joined and split ---- */

@@ -5,6 +5,7 @@
 #define PLEAT_VMM_TABLE_H
 
 #include <internal/arena.h>
+#include <internal/check.h>
 #include <pleat/vmm.h>
 
 /* Checks a backend's table and gives one in which every entry can be called: entries that the
@@ -14,5 +15,12 @@
  * nothing works without is missing. */
 PLEAT_NODISCARD pleat_result pleat__vmm_complete(pleat_vmm vmm, pleat__arena *arena,
                                                  pleat_vmm *out);
+
+/* The way to every wait for the GPU: never under a lock that allocations take (R11). */
+static inline pleat_result pleat__vmm_wait(pleat_vmm vmm, pleat_event event)
+{
+    PLEAT__HOT_ASSERT();
+    return vmm.ops->event_wait(vmm.self, event);
+}
 
 #endif

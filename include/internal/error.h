@@ -16,9 +16,18 @@ PLEAT_PRINTF(4, 5)
 pleat_result pleat__fail_native(pleat_result result, int native, const char *native_name,
                                 const char *format, ...);
 
+/* What a call that has just returned `result` said of it, to be kept while other calls may fail. A
+ * text that speaks of another result is none of its: the call left none. */
+pleat_error pleat__failure(pleat_result result);
+
 /* What failed before is this thread's last error again, whatever failed meanwhile, or wherever it
- * did; returns its result. */
+ * did; returns its result. Of PLEAT_OK nothing is said. */
 pleat_result pleat__fail_again(const pleat_error *error);
+
+/* Around a call into code that may not be Pleat's: one that fails and leaves no text gets this one.
+ * Returns `result`. */
+void pleat__expect_text(void);
+PLEAT_PRINTF(2, 3) pleat_result pleat__told(pleat_result result, const char *format, ...);
 
 /* As pleat__fail, for the current errno: appends its text. */
 PLEAT_PRINTF(2, 3) pleat_result pleat__fail_errno(pleat_result result, const char *format, ...);

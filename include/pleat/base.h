@@ -73,6 +73,9 @@ PLEAT_API const char *pleat_result_text(pleat_result result);
 
 /* The last failure on this thread; never NULL. */
 PLEAT_API const pleat_error *pleat_last_error(void);
+/* For a backend of one's own (pleat/vmm.h), where a verb fails: the text becomes this thread's last
+ * failure. Returns `result`. */
+PLEAT_API pleat_result pleat_fail(pleat_result result, const char *text);
 
 /* "0.1.0". A static string. */
 PLEAT_API const char *pleat_version(void);

@@ -15,6 +15,9 @@
  * FAILURE   Unless a verb says otherwise a failed call changed nothing. After a failed unmap or
  *           set_access the state of the range is unknown: the caller quarantines it.
  *
+ * TEXT      A verb that fails says why by pleat_fail (pleat/base.h), on the thread that called it.
+ *           Where a memory verb does not, Pleat says which one gave no reason.
+ *
  * THREADS   Every verb may be called from any thread; the backend locks for itself.
  *
  * VERSIONS  `abi` is major << 16 | minor: another major is refused. `size` is the maker's sizeof;

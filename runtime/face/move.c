@@ -47,7 +47,7 @@ static pleat_result move_prepared(pleat_runtime *runtime, pleat__chunk *const *c
     pleat_result result = pleat__pause_rest(runtime, pause);
     if (result == PLEAT_OK)
         return wake_surely(runtime, pause);
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     pleat__pause_end(runtime, pause);
     return pleat__fail_again(&why);
 }
@@ -61,11 +61,11 @@ static pleat_result move_part(pleat_runtime *runtime, pleat__chunk *const *chunk
     if (result != PLEAT_OK)
         return result;
     result = move_prepared(runtime, chunks, count);
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     pleat__gate_leave(&runtime->gate);
     pleat__space_unprepare(runtime->space, chunks, count);
     pleat__gate_enter(&runtime->gate);
-    return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
+    return pleat__fail_again(&why);
 }
 
 pleat_result pleat__move(pleat_runtime *runtime, pleat__chunk *const *chunks, size_t count,

@@ -280,8 +280,7 @@ pleat_result pleat__pause_rest(pleat_runtime *runtime, pleat__pause *pause)
         return pleat__fail(PLEAT_E_STATE, "pause: a stream captures a graph");
     }
     if (!fenced || !pleat__gate_leave_fenced(&runtime->gate, &fences))
-        return pleat__fail(PLEAT_E_DRIVER, "pause: the streams cannot be waited for: %s",
-                           pleat_last_error()->text);
+        return pleat__context(PLEAT_E_DRIVER, "pause: the streams cannot be waited for");
     pleat__gate_drain(&runtime->gate);
     pleat_result result = copy_and_rest(runtime, pause);
     pleat__gate_enter(&runtime->gate);
@@ -314,9 +313,9 @@ static pleat_result pause_locked(pleat_runtime *runtime, uint32_t tag, uint32_t 
         result = pleat__pause_rest(runtime, pause);
     if (result == PLEAT_OK)
         return PLEAT_OK;
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     pleat__pause_end(runtime, pause);
-    return pleat__fail_native(result, why.native, why.native_name, "%s", why.text);
+    return pleat__fail_again(&why);
 }
 
 static pleat_result read_options(const pleat_pause_options *given, pleat_pause_options *options)
@@ -384,7 +383,7 @@ static pleat_result wake(pleat_runtime *runtime, pleat__pause *pause)
     result = pleat__copying_end(&copying, result);
     if (result == PLEAT_OK || !awake)
         return result;
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     (void)!pleat__space_rest(runtime->space, pause->chunks, count, NULL);
     return pleat__fail_again(&why);
 }
@@ -401,10 +400,10 @@ pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
             break;
     }
     pleat__gate_await_turn(&runtime->gate);
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     pleat__tenancy_served(runtime->tenancy);
-    if (result != PLEAT_OK)
-        return pleat__fail_native(why.result, why.native, why.native_name, "resume: %s", why.text);
+    if (pleat__fail_again(&why) != PLEAT_OK)
+        return pleat__context(result, "resume");
     pleat__pause_end(runtime, pause);
     return PLEAT_OK;
 }

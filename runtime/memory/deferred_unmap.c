@@ -4,6 +4,7 @@
 #include <runtime/memory/deferred_unmap.h>
 
 #include <internal/check.h>
+#include <internal/error.h>
 
 struct pleat__deferred_unmap {
     pleat__job job;
@@ -35,16 +36,17 @@ static pleat_result unmap_all(void *context, pleat_result ready)
         pleat__gate_unlock(gate);
         return ready;
     }
-    pleat_result result = PLEAT_OK;
+    pleat_error why = {.result = PLEAT_OK};
     for (uint32_t i = 0; i < deferred->count; i++) {
         pleat__page_run run = deferred->runs[i];
-        pleat_result unmapped = pleat__space_unmap(space, run.page, run.pages);
-        result = result == PLEAT_OK ? unmapped : result;
+        pleat_result result = pleat__space_unmap(space, run.page, run.pages);
+        if (why.result == PLEAT_OK && result != PLEAT_OK)
+            why = pleat__failure(result);
         if (deferred->gives)
             pleat__space_give(space, run.page, run.pages);
     }
     pleat__deferred_unmap_free(deferred);
-    return result;
+    return pleat__fail_again(&why);
 }
 
 pleat__deferred_unmap *pleat__deferred_unmap_new(pleat__heap *heap, uint32_t runs, bool gives)

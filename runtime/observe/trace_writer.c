@@ -71,7 +71,7 @@ static void end_with(pleat__record *record, pleat_result result)
 {
     if (result == PLEAT_OK)
         return;
-    record->failed = *pleat_last_error();
+    record->failed = pleat__failure(result);
     record->complete = true;
 }
 

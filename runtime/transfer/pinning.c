@@ -34,7 +34,7 @@ static void make_block(pleat__pinning *pinning, uint64_t bytes)
     if (result == PLEAT_OK)
         pinning->blocks[pinning->count++] = block;
     else if (pinning->failure.result == PLEAT_OK)
-        pinning->failure = *pleat_last_error();
+        pinning->failure = pleat__failure(result);
     pthread_cond_broadcast(&pinning->changed);
 }
 

@@ -5,6 +5,7 @@
 
 #include <internal/error.h>
 #include <string.h>
+#include <vmm/table.h>
 
 #define PIECE_BYTES (UINT64_C(32) << 20) /* at most, so that each stream has some (D215) */
 
@@ -98,7 +99,7 @@ static void destroy(const pleat__copying *copying, const pleat_event *events)
 static pleat_result wait(const pleat__copying *copying, const pleat_event *events)
 {
     for (int s = 0; s < PLEAT__COPY_STREAMS; s++)
-        PLEAT_TRY(copying->vmm.ops->event_wait(copying->vmm.self, events[s]));
+        PLEAT_TRY(pleat__vmm_wait(copying->vmm, events[s]));
     return PLEAT_OK;
 }
 
@@ -295,8 +296,7 @@ static pleat_result wait_for_faster(pleat__copying *copying)
     for (int s = 1; s < PLEAT__COPY_STREAMS; s++)
         if (copying->streams[s].copied > faster->copied)
             faster = &copying->streams[s];
-    PLEAT_TRY(copying->vmm.ops->event_wait(copying->vmm.self,
-                                           faster->points[faster->over % PLEAT__COPY_TAKES]));
+    PLEAT_TRY(pleat__vmm_wait(copying->vmm, faster->points[faster->over % PLEAT__COPY_TAKES]));
     pass(faster);
     return PLEAT_OK;
 }
@@ -337,21 +337,22 @@ pleat_result pleat__copying_reach(pleat__copying *copying, pleat_va end)
 static pleat_result wait_for_stream(const pleat__copying *copying, const pleat__copy_stream *of)
 {
     PLEAT_TRY(copying->vmm.ops->event_record(copying->vmm.self, of->points[0], of->stream));
-    return copying->vmm.ops->event_wait(copying->vmm.self, of->points[0]);
+    return pleat__vmm_wait(copying->vmm, of->points[0]);
 }
 
 pleat_result pleat__copying_wait(pleat__copying *copying)
 {
-    pleat_result result = PLEAT_OK;
+    pleat_error why = {.result = PLEAT_OK};
     for (int s = 0; s < PLEAT__COPY_STREAMS; s++) {
         const pleat__copy_stream *stream = &copying->streams[s];
         /* One without all its points was given nothing. */
         if (stream->points[PLEAT__COPY_TAKES - 1] == 0)
             continue;
         pleat_result over = wait_for_stream(copying, stream);
-        result = result == PLEAT_OK ? over : result;
+        if (why.result == PLEAT_OK && over != PLEAT_OK)
+            why = pleat__failure(over);
     }
-    return result;
+    return pleat__fail_again(&why);
 }
 
 /* When marks cover all that was copied, and have been passed, nothing runs any more. */
@@ -362,14 +363,13 @@ static bool is_over(const pleat__copying *copying)
 
 pleat_result pleat__copying_end(pleat__copying *copying, pleat_result result)
 {
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     pleat_result over = is_over(copying) ? PLEAT_OK : pleat__copying_wait(copying);
-    if (result == PLEAT_OK && over != PLEAT_OK)
-        why = *pleat_last_error();
+    if (result == PLEAT_OK)
+        why = pleat__failure(over);
     while (copying->mark_count > 0)
         destroy(copying, copying->marks[--copying->mark_count].events);
     pleat__arena_free(copying->arena, copying->marks);
     destroy_streams(copying);
-    result = result == PLEAT_OK ? over : result;
-    return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
+    return pleat__fail_again(&why);
 }

@@ -1,5 +1,6 @@
 /*
- * table.c: tables of verbs that are older, shorter or wrong.
+ * table.c: tables of verbs that are older, shorter or wrong, and verbs that do not say why they
+ * fail.
  */
 #include "../test.h"
 
@@ -114,6 +115,97 @@ static void table_other_versions_are_refused(void **state)
     end(&f);
 }
 
+/* ---- a backend of one's own, whose verbs say nothing of their failures, or something ---- */
+
+static struct {
+    const pleat_vmm_ops *host;
+    pleat_result unmaps, maps; /* what they fail with; PLEAT_OK: they do not */
+    uint32_t calls;            /* that failed */
+    bool told;
+} own;
+
+static pleat_result fail_own(pleat_result result)
+{
+    char text[32];
+    snprintf(text, sizeof text, "failure %u of its own", ++own.calls);
+    return own.told ? pleat_fail(result, text) : result;
+}
+
+static pleat_result own_unmap(void *self, pleat_va va, uint64_t bytes)
+{
+    return own.unmaps != PLEAT_OK ? fail_own(own.unmaps) : own.host->unmap(self, va, bytes);
+}
+
+static pleat_result own_map(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
+{
+    return own.maps != PLEAT_OK ? fail_own(own.maps) : own.host->map(self, va, bytes, handle);
+}
+
+/* Three chunks, one behind the other, of which the one in the middle rests. */
+static pleat__space *begin_own(fixture *f, pleat__chunk **chunks, uint64_t *page)
+{
+    pleat__space *space;
+    const pleat__space_options options = {.window_bytes = 64 << 20};
+    f->ops.unmap = own_unmap;
+    f->ops.map = own_map;
+    own.host = f->host.ops;
+    own.unmaps = own.maps = PLEAT_OK;
+    own.calls = 0;
+    assert_ok(pleat__space_create((pleat_vmm){&f->ops, f->host.self}, f->arena, &options, &space));
+    for (int c = 0; c < 3; c++)
+        assert_ok(pleat__space_chunk_get(space, 1, &chunks[c]));
+    assert_ok(pleat__space_take(space, 3, page));
+    assert_ok(pleat__space_map(space, *page, chunks, 3));
+    assert_ok(pleat__space_rest(space, &chunks[1], 1, NULL));
+    return space;
+}
+
+/* Whatever failed before on the thread: its text is not this failure's. */
+static void table_failure_without_a_text_is_a_failure(void **state)
+{
+    (void)state;
+    static const pleat_result before[] = {PLEAT_E_LIMIT, PLEAT_E_DRIVER};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+        fixture f = begin();
+        pleat__chunk *chunks[3];
+        uint64_t page;
+        own.told = false;
+        pleat__space *space = begin_own(&f, chunks, &page);
+        (void)pleat_fail(before[i], "of something else");
+        own.unmaps = PLEAT_E_DRIVER;
+        assert_result(pleat__space_rest(space, chunks, 1, NULL), PLEAT_E_DRIVER);
+        assert_non_null(strstr(pleat_last_error()->text, "unmap: the backend 'host' gave no"));
+        assert_false(chunks[0]->rests);
+        own.unmaps = PLEAT_OK;
+        own.maps = PLEAT_E_DRIVER;
+        (void)pleat_fail(before[i], "of something else");
+        assert_result(pleat__space_wake(space, &chunks[1], 1, NULL), PLEAT_E_DRIVER);
+        assert_non_null(strstr(pleat_last_error()->text, "map: the backend 'host' gave no"));
+        assert_true(chunks[1]->rests);
+        assert_true(pleat__space_audit(space));
+        own.maps = PLEAT_OK;
+        pleat__space_destroy(space);
+        end(&f);
+    }
+}
+
+static void table_first_of_two_failures_is_told(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    pleat__chunk *chunks[3];
+    uint64_t page;
+    own.told = true;
+    pleat__space *space = begin_own(&f, chunks, &page);
+    own.unmaps = PLEAT_E_DRIVER;
+    assert_result(pleat__space_unmap(space, page, 3), PLEAT_E_DRIVER);
+    assert_int_equal(own.calls, 2);
+    assert_string_equal(pleat_last_error()->text, "failure 1 of its own");
+    own.unmaps = PLEAT_OK;
+    pleat__space_destroy(space);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +213,8 @@ int main(void)
         cmocka_unit_test(table_shorter_one_works),
         cmocka_unit_test(table_gaps_are_filled_or_refused),
         cmocka_unit_test(table_other_versions_are_refused),
+        cmocka_unit_test(table_failure_without_a_text_is_a_failure),
+        cmocka_unit_test(table_first_of_two_failures_is_told),
     };
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }

@@ -244,9 +244,9 @@ static pleat_result measure_turns(pause_bench *b)
     for (uint32_t turn = 0; turn < b->turns; turn++)
         for (neighbour who = 0; who < NEIGHBOURS && result == PLEAT_OK; who++)
             result = measure_kinds(b, &t, who, &b->rows[who][turn]);
-    pleat_error why = *pleat_last_error();
+    pleat_error why = pleat__failure(result);
     tensors_end(b, &t);
-    return result == PLEAT_OK ? PLEAT_OK : pleat__fail_again(&why);
+    return pleat__fail_again(&why);
 }
 
 /* ---- what is printed ---- */

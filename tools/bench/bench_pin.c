@@ -51,11 +51,10 @@ typedef struct pin_share {
 static void *pin_all(void *context)
 {
     pin_share *share = context;
-    for (size_t i = 0; i < share->count; i++)
-        if (pin(share->b, share->way, share->bytes, &share->blocks[i]) != PLEAT_OK) {
-            share->why = *pleat_last_error();
-            break;
-        }
+    pleat_result result = PLEAT_OK;
+    for (size_t i = 0; i < share->count && result == PLEAT_OK; i++)
+        result = pin(share->b, share->way, share->bytes, &share->blocks[i]);
+    share->why = pleat__failure(result);
     return NULL;
 }
 
@@ -78,10 +77,8 @@ static pleat_result pin_by_threads(const pause_bench *b, const pin_way *way, int
     }
     for (int t = 0; t < started; t++) {
         pthread_join(shares[t].thread, NULL);
-        const pleat_error *why = &shares[t].why;
-        if (why->result != PLEAT_OK && result == PLEAT_OK)
-            result = pleat__fail_native(why->result, why->native, why->native_name, "%s: %s",
-                                        way->name, why->text);
+        if (result == PLEAT_OK && pleat__fail_again(&shares[t].why) != PLEAT_OK)
+            result = pleat__context(shares[t].why.result, "%s", way->name);
     }
     return result;
 }

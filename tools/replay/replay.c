@@ -205,8 +205,9 @@ static pleat_result refuse_too_large(pleat_result result, uint64_t bytes)
 {
     if (result != PLEAT_E_LIMIT || bytes <= PLEAT__REQUEST_MOST)
         return result;
-    const pleat_error limit = *pleat_last_error();
-    return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "%s", limit.text);
+    pleat_error refusal = pleat__failure(result);
+    refusal.result = PLEAT_E_OUT_OF_MEMORY;
+    return pleat__fail_again(&refusal);
 }
 
 static pleat_result replay_alloc(pass *p, const pleat_trace_event *event)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 static _Thread_local pleat_error last_error;
+static _Thread_local bool told; /* it was set since pleat__expect_text */
 
 const char *pleat_result_name(pleat_result result)
 {
@@ -56,6 +57,12 @@ static void set_error(pleat_result result, int native, const char *native_name, 
     last_error.native = native;
     snprintf(last_error.native_name, sizeof last_error.native_name, "%s", native_name);
     vsnprintf(last_error.text, sizeof last_error.text, format, arguments);
+    told = true;
+}
+
+pleat_result pleat_fail(pleat_result result, const char *text)
+{
+    return pleat__fail(result, "%s", text);
 }
 
 pleat_result pleat__fail(pleat_result result, const char *format, ...)
@@ -77,10 +84,38 @@ pleat_result pleat__fail_native(pleat_result result, int native, const char *nat
     return result;
 }
 
+pleat_error pleat__failure(pleat_result result)
+{
+    pleat_error failure = {.result = result};
+    if (last_error.result == result)
+        return last_error;
+    snprintf(failure.text, sizeof failure.text, "%s", pleat_result_text(result));
+    return failure;
+}
+
 pleat_result pleat__fail_again(const pleat_error *error)
 {
+    if (error->result == PLEAT_OK)
+        return PLEAT_OK;
     last_error = *error;
+    told = true;
     return error->result;
+}
+
+void pleat__expect_text(void)
+{
+    told = false;
+}
+
+pleat_result pleat__told(pleat_result result, const char *format, ...)
+{
+    va_list arguments;
+    if (result == PLEAT_OK || (told && last_error.result == result))
+        return result;
+    va_start(arguments, format);
+    set_error(result, 0, "", format, arguments);
+    va_end(arguments);
+    return result;
 }
 
 pleat_result pleat__fail_errno(pleat_result result, const char *format, ...)
