@@ -45,8 +45,8 @@ static const char kernels[] =
 struct pleat__paint {
     pleat__arena *arena;
     bool on_gpu;
-    pleat__cuda_pattern pattern;                    /* on the GPU */
-    uint64_t counted[PLEAT__CUDA_PATTERN_COUNTERS]; /* elsewhere */
+    pleat__cuda_pattern pattern;                            /* on the GPU */
+    _Atomic uint64_t counted[PLEAT__CUDA_PATTERN_COUNTERS]; /* elsewhere; asked for at any time */
 };
 
 pleat_result pleat__paint_create(pleat_vmm vmm, int device, pleat__arena *arena, pleat__paint **out)

@@ -6,6 +6,7 @@
 #include <internal/check.h>
 #include <internal/error.h>
 #include <time.h>
+#include <vmm/table.h>
 
 #define QUEUE    4096u /* jobs that the mapper can be given ahead (D198) */
 #define PAUSE_NS 10000
@@ -305,8 +306,7 @@ static bool wait_for_captured(const pleat__gate *gate)
 {
     bool all = true;
     for (size_t i = 0; i < gate->captured_count && (all || gate->ending); i++)
-        all =
-            gate->vmm.ops->event_wait(gate->vmm.self, gate->captured[i].before) == PLEAT_OK && all;
+        all = pleat__vmm_wait(gate->vmm, gate->captured[i].before) == PLEAT_OK && all;
     return all;
 }
 
@@ -316,8 +316,7 @@ bool pleat__gate_leave_fenced(pleat__gate *gate, pleat__fences *fences)
     bool over = wait_for_captured(gate);
     for (size_t i = 0; i < fences->count && (over || gate->ending); i++)
         if (fences->fences[i].event != 0)
-            over = gate->vmm.ops->event_wait(gate->vmm.self, fences->fences[i].event) == PLEAT_OK &&
-                   over;
+            over = pleat__vmm_wait(gate->vmm, fences->fences[i].event) == PLEAT_OK && over;
     pleat__gate_unfence(gate, fences);
     if (!over)
         pleat__gate_enter(gate);

@@ -23,6 +23,7 @@
 #include <inttypes.h>
 #include <plan/base/plan.h>
 #include <stdio.h>
+#include <vmm/table.h>
 
 /* Asks the policy to give back, and passes what came on to the device. */
 static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
@@ -43,7 +44,7 @@ static bool wait_pending(pleat_runtime *runtime)
     size_t count = pleat__pending_events(&runtime->pending, &events);
     pleat__gate_leave(&runtime->gate);
     for (size_t i = 0; i < count; i++)
-        (void)runtime->vmm.ops->event_wait(runtime->vmm.self, events[i]);
+        (void)pleat__vmm_wait(runtime->vmm, events[i]);
     pleat__arena_free(runtime->arena, events);
     pleat__gate_enter(&runtime->gate);
     return pleat__pending_poll(&runtime->pending, UINT64_MAX) > 0;

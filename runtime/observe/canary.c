@@ -11,8 +11,9 @@
  *          however the first is used. A write through a stale pointer and a reuse that comes too
  *          early are seen when the memory is given out next.
  * ORDER    All of it goes in the order of the block's stream, where its next use is as well, or is
- *          put behind it by the runtime. New chunks are filled whole before they are first used,
- *          and waited for, since any stream may be the next.
+ *          put behind it by the runtime. New chunks are filled whole before they are first used.
+ *          Any stream may be the next one there, so each that is given memory comes behind the
+ *          point where they were, until the GPU has passed it.
  * NOT DONE A stream that captures a graph would capture these kernels: not for such jobs.
  */
 #include <runtime/observe/canary.h>
@@ -59,6 +60,18 @@ void pleat__canary_destroy(pleat__canary *canary)
     canary->paint = NULL;
 }
 
+/* The stream comes behind all new chunks that were filled on others: those of each fill came behind
+ * the ones before. */
+static pleat_result come_behind_fills(pleat__canary *canary, pleat_stream stream)
+{
+    const pleat_vmm_ops *ops = canary->vmm.ops;
+    if (!canary->fills || ops->event_query(canary->vmm.self, canary->event) == PLEAT_OK) {
+        canary->fills = false;
+        return PLEAT_OK;
+    }
+    return ops->stream_wait(canary->vmm.self, stream, canary->event);
+}
+
 /* Chunks behind a block that are seen for the first time hold anything. */
 static pleat_result paint_new(pleat__canary *canary, const pleat_block *block)
 {
@@ -78,9 +91,8 @@ static pleat_result paint_new(pleat__canary *canary, const pleat_block *block)
     }
     if (painted == 0)
         return PLEAT_OK;
-    const pleat_vmm_ops *ops = canary->vmm.ops;
-    PLEAT_TRY(ops->event_record(canary->vmm.self, canary->event, block->stream));
-    return ops->event_wait(canary->vmm.self, canary->event);
+    canary->fills = true;
+    return canary->vmm.ops->event_record(canary->vmm.self, canary->event, block->stream);
 }
 
 pleat_result pleat__canary_taken(pleat__canary *canary, const pleat_block *block, uint64_t bytes)
@@ -92,7 +104,9 @@ pleat_result pleat__canary_taken(pleat__canary *canary, const pleat_block *block
     *made = (guarded){bytes, block->bytes, block->stream,
                       ++canary->serial * UINT32_C(0x9e3779b1) ^ UINT32_C(0x5bd1e995)};
     made->word += made->word == FREE_WORD;
-    pleat_result result = paint_new(canary, block);
+    pleat_result result = come_behind_fills(canary, block->stream);
+    if (result == PLEAT_OK)
+        result = paint_new(canary, block);
     if (result == PLEAT_OK)
         result = pleat__paint_verify(canary->paint, block->stream, block->address, block->bytes,
                                      FREE_WORD);

@@ -17,8 +17,9 @@ typedef struct pleat__canary {
     pleat__arena *arena;
     pleat__space *space;
     pleat_vmm vmm;
-    pleat__paint *paint; /* NULL: no canary */
-    pleat_event event;
+    pleat__paint *paint;     /* NULL: no canary */
+    pleat_event event;       /* behind the last new chunks that were filled */
+    bool fills;              /* the GPU may not be past it */
     pleat__address_map live; /* address -> what guards it */
     uint64_t guard;          /* bytes more that each request asks for */
     uint32_t serial;

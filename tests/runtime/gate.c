@@ -150,7 +150,7 @@ static pleat_result event_wait(void *self, pleat_event event)
 
 /* ---- the fixture ---- */
 
-static void begin(const char *policy, uint64_t budget)
+static void begin_with(const char *policy, uint64_t budget, const char *conf)
 {
     memset(&b, 0, sizeof b);
     pleat_host_options host = {.size = sizeof host, .device_bytes = 4096 * MIB};
@@ -164,9 +164,21 @@ static void begin(const char *policy, uint64_t budget)
     pthread_cond_init(&b.asked, NULL);
     pthread_cond_init(&b.answered, NULL);
     pleat_runtime_options options = {
-        .size = sizeof options, .policy = policy, .budget_bytes = budget};
+        .size = sizeof options, .policy = policy, .budget_bytes = budget, .conf = conf};
     assert_ok(pleat_runtime_create(b.vmm, &options, &b.runtime));
     assert_int_equal(pthread_create(&b.other, NULL, answer, NULL), 0);
+}
+
+static void begin(const char *policy, uint64_t budget)
+{
+    begin_with(policy, budget, NULL);
+}
+
+static void probe(void)
+{
+    pthread_mutex_lock(&b.lock);
+    b.probing = true;
+    pthread_mutex_unlock(&b.lock);
 }
 
 static void end(void)
@@ -221,9 +233,7 @@ static void gate_no_verb_is_issued_under_the_lock(void **state)
     for (size_t i = 0; i < POLICIES; i++) {
         begin(policies[i], 400 * MIB);
         pleat_va kept = take(3000, 0); /* with room beside it, which stays */
-        pthread_mutex_lock(&b.lock);
-        b.probing = true;
-        pthread_mutex_unlock(&b.lock);
+        probe();
         use_every_verb();
         pthread_mutex_lock(&b.lock);
         assert_int_equal(b.stuck, 0);
@@ -235,6 +245,29 @@ static void gate_no_verb_is_issued_under_the_lock(void **state)
         assert_ok(pleat_free(b.runtime, kept));
         end();
     }
+}
+
+/* New chunks, which the canary fills before they are used, on one stream and another. */
+static void gate_canary_does_not_wait_under_the_lock(void **state)
+{
+    (void)state;
+    begin_with("pleat", 400 * MIB, "canary:on");
+    pleat_va kept = take(3000, 0), parts[6];
+    probe();
+    for (unsigned p = 0; p < 6; p++)
+        parts[p] = take((5 + p) * MIB, p % 2);
+    pthread_mutex_lock(&b.lock);
+    assert_int_equal(b.stuck, 0);
+    assert_null(b.failure);
+    assert_true(b.questions > 6);
+    pthread_mutex_unlock(&b.lock);
+    pleat_canary canary;
+    assert_ok(pleat_canary_of(b.runtime, &canary));
+    assert_int_equal(canary.words, 0);
+    for (unsigned p = 0; p < 6; p++)
+        assert_ok(pleat_free(b.runtime, parts[p]));
+    assert_ok(pleat_free(b.runtime, kept));
+    end();
 }
 
 /* ---- several that need verbs at once ---- */
@@ -326,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gate_no_verb_is_issued_under_the_lock),
+        cmocka_unit_test(gate_canary_does_not_wait_under_the_lock),
         cmocka_unit_test(gate_threads_need_verbs_at_once),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
