@@ -291,11 +291,15 @@ void pleat__ledger_close(pleat__ledger_file *file)
             *at = file->next;
             break;
         }
+    /* Closed before another thread can open it again: the system ends all locks that a process has
+     * on a file when it closes any descriptor of it. */
+    if (last) {
+        munmap(file->map, sizeof(pleat__ledger_map));
+        close(file->fd);
+    }
     pthread_mutex_unlock(&files_lock);
     if (!last)
         return;
-    munmap(file->map, sizeof(pleat__ledger_map));
-    close(file->fd);
     pthread_mutex_destroy(&file->lock);
     free(file);
 }

@@ -1,0 +1,93 @@
+/*
+ * tenants_file.c: a ledger's file, as the threads of one process open and close it.
+ */
+#include "../ledger_folder.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <vmm/tenants/tenants.h>
+
+#define PATIENCE_MS 300
+
+static const pleat__tenant_options options = {
+    .device = "GPU-1", .device_bytes = 1 << 30, .cap_bytes = 1 << 30};
+
+/* Another thread, which joins when a descriptor is about to be closed. */
+static struct {
+    bool begins;
+    pthread_t thread;
+    pleat__tenant *tenant;
+    _Atomic bool joined;
+} other;
+
+static void *join(void *context)
+{
+    (void)context;
+    if (pleat__tenant_join(&options, &other.tenant) == PLEAT_OK)
+        atomic_store(&other.joined, true);
+    return NULL;
+}
+
+/* In the place of the system's: the other thread has time to join before it. */
+int close(int fd)
+{
+    if (other.begins) {
+        other.begins = false;
+        if (pthread_create(&other.thread, NULL, join, NULL) != 0)
+            return -1;
+        for (int ms = 0; ms < PATIENCE_MS && !atomic_load(&other.joined); ms++)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return (int)syscall(SYS_close, fd);
+}
+
+/* In another process, whose exit status it is: tenants that it takes for dead; 99: it finds none.
+ */
+static int find_dead(void)
+{
+    char name[64];
+    pleat__tenants *all;
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    uint32_t count;
+    int dead = 0;
+    snprintf(name, sizeof name, "pleat-u%u-GPU-1.tenants", geteuid());
+    if (pleat__tenants_open(name, &all) != PLEAT_OK ||
+        pleat__tenants_list(all, entries, &count) != PLEAT_OK || count == 0)
+        return 99;
+    for (uint32_t i = 0; i < count; i++)
+        dead += !entries[i].alive;
+    return dead;
+}
+
+/* The system ends the locks that a process has on a file when it closes any descriptor of it. */
+static void tenants_who_join_while_the_last_one_leaves_live(void **state)
+{
+    (void)state;
+    pleat__tenant *leaving;
+    int status;
+    assert_ok(pleat__tenant_join(&options, &leaving));
+    other.begins = true;
+    pleat__tenant_leave(leaving);
+    assert_false(other.begins);
+    assert_int_equal(pthread_join(other.thread, NULL), 0);
+    assert_true(other.joined);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(find_dead());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    pleat__tenant_leave(other.tenant);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tenants_who_join_while_the_last_one_leaves_live),
+    };
+    return cmocka_run_group_tests_name("tenants_file", tests, open_ledger_folder, NULL);
+}
