@@ -291,6 +291,30 @@ static void host_copies_come_when_they_are_waited_for(void **state)
     pleat_vmm_destroy(&c.vmm);
 }
 
+/* What no address can hold is refused, not wrapped around. */
+static void host_copies_end_below_the_last_address(void **state)
+{
+    (void)state;
+    copied c;
+    void *none = NULL;
+    copied_begin(&c);
+    const pleat_vmm_ops *ops = c.vmm.ops;
+    void *self = c.vmm.self;
+    uint64_t block = (uint64_t)(uintptr_t)c.block;
+    for (uint64_t less = 0; less < 32; less += 8)
+        assert_result(ops->host_alloc(self, 0, UINT64_MAX - less, &none), PLEAT_E_NO_MEMORY);
+    assert_null(none);
+    assert_result(ops->copy(self, 0, c.stream, c.va, block, UINT64_MAX - 8), PLEAT_E_INVALID);
+    assert_result(ops->copy(self, 0, c.stream, block, c.va, UINT64_MAX - c.va + 1),
+                  PLEAT_E_INVALID);
+    /* A reservation without access is found behind much that is in none. */
+    assert_ok(ops->unmap(self, c.va, 2 * MIB));
+    assert_result(ops->copy(self, 0, c.stream, block, c.va - 64 * GIB, 64 * GIB + 8),
+                  PLEAT_E_INVALID);
+    assert_result(ops->copy(self, 0, c.stream, block, c.va + 2 * MIB - 8, 64), PLEAT_E_INVALID);
+    pleat_vmm_destroy(&c.vmm);
+}
+
 static void host_copies_that_nobody_waited_for_never_come(void **state)
 {
     (void)state;
@@ -424,6 +448,7 @@ int main(void)
         cmocka_unit_test(host_memory_goes_with_its_last_reference),
         cmocka_unit_test(host_imported_bytes_are_the_exporters),
         cmocka_unit_test(host_copies_come_when_they_are_waited_for),
+        cmocka_unit_test(host_copies_end_below_the_last_address),
         cmocka_unit_test(host_copies_that_nobody_waited_for_never_come),
         cmocka_unit_test(host_streams_by_hand),
         cmocka_unit_test(host_clock_by_hand),

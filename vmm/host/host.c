@@ -301,7 +301,9 @@ static pleat_result host_alloc(void *self, int device, uint64_t bytes, void **me
     pleat__host *host = self;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    block *made = pleat__arena_alloc(host->arena, sizeof *made + bytes);
+    uint64_t whole;
+    block *made =
+        pleat__add(sizeof *made, bytes, &whole) ? pleat__arena_alloc(host->arena, whole) : NULL;
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "host_alloc: no host memory for %llu bytes",
                            (unsigned long long)bytes);

@@ -9,15 +9,29 @@
 #include <internal/range.h>
 #include <string.h>
 
-/* Whether bytes at an address of a reservation can be read and written; what lies in none is the
- * program's own. */
+/* Whether what of a range lies in a reservation can be read and written. */
+static bool has_access(const pleat__reservation *reservation, pleat_va at, pleat_va end,
+                       uint64_t granule)
+{
+    pleat_va until = reservation->va + reservation->bytes;
+    at = at > reservation->va ? at : reservation->va;
+    end = end < until ? end : until;
+    for (uint64_t page = (at - reservation->va) / granule;
+         at < end && page <= (end - 1 - reservation->va) / granule; page++)
+        if ((reservation->page[page].flags & PLEAT__HOST_ACCESS) == 0)
+            return false;
+    return true;
+}
+
+/* What lies in no reservation is the program's own. */
 static bool is_reachable(const pleat__host *host, pleat_va at, uint64_t bytes)
 {
-    pleat__place place;
-    for (uint64_t granule = host->ledger.granularity, end = at + bytes; at < end;
-         at = pleat__round_down(at, granule) + granule)
-        if (pleat__ledger_find(&host->ledger, at, &place) &&
-            (place.reservation->page[place.first].flags & PLEAT__HOST_ACCESS) == 0)
+    const pleat__ledger *ledger = &host->ledger;
+    pleat_va end;
+    if (!pleat__add(at, bytes, &end))
+        return false;
+    for (size_t r = 0; r < ledger->reservation_count; r++)
+        if (!has_access(&ledger->reservations[r], at, end, ledger->granularity))
             return false;
     return true;
 }
