@@ -65,11 +65,13 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
     dry *d = self;
     (void)device;
     (void)flags;
-    if (atomic_fetch_add(&d->used_bytes, bytes) + bytes > d->device_bytes) {
-        atomic_fetch_sub(&d->used_bytes, bytes);
-        return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "the device has no %llu bytes more",
-                           (unsigned long long)bytes);
-    }
+    /* Never above the device, not for a moment: other threads read it. */
+    uint64_t used = atomic_load(&d->used_bytes);
+    do {
+        if (bytes > d->device_bytes - used)
+            return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "the device has no %llu bytes more",
+                               (unsigned long long)bytes);
+    } while (!atomic_compare_exchange_weak(&d->used_bytes, &used, used + bytes));
     *handle = atomic_fetch_add(&d->next_number, 1) << CHUNKS_BITS | bytes / d->granularity;
     return PLEAT_OK;
 }
