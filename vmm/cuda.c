@@ -3,8 +3,8 @@
  *
  * STRICT    The driver (580.159) takes an unmap of nothing, access over a hole and a map beyond the
  *           end of a reservation, and crashes on a handle that it does not know. The ledger refuses
- *           these first. It is written before the verb (map) or after it (all others), never held
- *           over it: two threads never work on the same range.
+ *           these first. It is written before the verb (map) or after it (all others). Of the verbs
+ *           only free_range holds it: two threads never work on the same range.
  * CONTEXTS  Pleat lives in each device's primary context, the one that frameworks use. It is
  *           retained at the first use of the device and pushed around calls that need one; whatever
  *           context the calling thread has is current again afterwards. Verbs that name no device
@@ -15,8 +15,8 @@
  */
 #include "cuda.h"
 #include "cuda_internal.h"
+#include "table.h"
 
-#include <internal/clock.h>
 #include <internal/error.h>
 #include <vmm/mapper.h>
 
@@ -510,12 +510,6 @@ static pleat_result stream_wait(void *self, pleat_stream stream, pleat_event han
     return result;
 }
 
-static uint64_t clock_ns(void *self)
-{
-    (void)self;
-    return pleat__now_ns();
-}
-
 /* ---- life ---- */
 
 static void destroy(void *self)
@@ -553,7 +547,7 @@ static const pleat_vmm_ops cuda_ops = {
     .event_query = event_query,
     .event_wait = event_wait,
     .stream_wait = stream_wait,
-    .clock_ns = clock_ns,
+    .clock_ns = pleat__vmm_clock_ns,
     .identify = pleat__cuda_identify,
     .process_memory = pleat__cuda_process_memory,
     .stream_create = pleat__cuda_make_stream,

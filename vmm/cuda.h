@@ -1,6 +1,7 @@
 /*
- * cuda.h: what a GPU can do beyond the table of verbs: copies, streams, kernels. For the
- * canaries, the conformance suite and `pleat bench`; the library's own work needs none of it.
+ * cuda.h: what a GPU can do beyond the table of verbs: copies that are waited for, memory pinned in
+ * a chosen way, kernels. For what paints and checks memory (paint.h), copies by threads, the
+ * conformance suite and `pleat bench`.
  *
  * Every function takes a pleat_vmm that pleat_vmm_cuda made; any other gives PLEAT_E_INVALID.
  * THREADS  Any; the calling thread's current context is left as it was.
@@ -32,11 +33,6 @@ typedef enum pleat__pin_way {
 PLEAT_NODISCARD pleat_result pleat__cuda_pin(const pleat_vmm *vmm, int device, pleat__pin_way way,
                                              uint64_t bytes, void **memory);
 
-/* A stream that does not wait for the default one. */
-PLEAT_NODISCARD pleat_result pleat__cuda_stream_create(const pleat_vmm *vmm, int device,
-                                                       pleat_stream *stream);
-PLEAT_NODISCARD pleat_result pleat__cuda_stream_destroy(const pleat_vmm *vmm, int device,
-                                                        pleat_stream stream);
 /* Waits until all work given to the stream is done. */
 PLEAT_NODISCARD pleat_result pleat__cuda_stream_finish(const pleat_vmm *vmm, int device,
                                                        pleat_stream stream);

@@ -1,6 +1,7 @@
 /*
  * cuda_internal.h: the CUDA backend's state, shared by cuda.c (the verbs), cuda_work.c (copies,
- * streams, kernels) and cuda_reader.c (copies by threads).
+ * streams, kernels), cuda_reader.c (copies by threads) and cuda_process.c (names and figures of a
+ * device).
  */
 #ifndef PLEAT_VMM_CUDA_INTERNAL_H
 #define PLEAT_VMM_CUDA_INTERNAL_H

@@ -179,18 +179,6 @@ pleat_result pleat__cuda_copy(void *self, int device, pleat_stream stream, uint6
     return PLEAT_OK;
 }
 
-pleat_result pleat__cuda_stream_create(const pleat_vmm *vmm, int device, pleat_stream *stream)
-{
-    pleat__cuda *cuda = pleat__cuda_of(vmm);
-    return cuda == NULL ? PLEAT_E_INVALID : pleat__cuda_make_stream(cuda, device, stream);
-}
-
-pleat_result pleat__cuda_stream_destroy(const pleat_vmm *vmm, int device, pleat_stream stream)
-{
-    pleat__cuda *cuda = pleat__cuda_of(vmm);
-    return cuda == NULL ? PLEAT_E_INVALID : pleat__cuda_drop_stream(cuda, device, stream);
-}
-
 pleat_result pleat__cuda_stream_finish(const pleat_vmm *vmm, int device, pleat_stream stream)
 {
     pleat__cuda *cuda = pleat__cuda_of(vmm);

@@ -16,6 +16,9 @@
 PLEAT_NODISCARD pleat_result pleat__vmm_complete(pleat_vmm vmm, pleat__arena *arena,
                                                  pleat_vmm *out);
 
+/* The verb clock_ns: the system's. */
+uint64_t pleat__vmm_clock_ns(void *self);
+
 /* The way to every wait for the GPU: never under a lock that allocations take (R11). */
 static inline pleat_result pleat__vmm_wait(pleat_vmm vmm, pleat_event event)
 {

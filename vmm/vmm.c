@@ -131,7 +131,7 @@ static pleat_result no_copy_by_threads(void *self, int device, pleat_stream stre
     return unsupported("copy_by_threads");
 }
 
-static uint64_t system_clock_ns(void *self)
+uint64_t pleat__vmm_clock_ns(void *self)
 {
     (void)self;
     return pleat__now_ns();
@@ -150,7 +150,7 @@ static uint64_t system_clock_ns(void *self)
     X(event_query, no_event_query)                                                                 \
     X(event_wait, no_event_wait)                                                                   \
     X(stream_wait, no_stream_wait)                                                                 \
-    X(clock_ns, system_clock_ns)                                                                   \
+    X(clock_ns, pleat__vmm_clock_ns)                                                               \
     X(identify, no_identify)                                                                       \
     X(process_memory, no_process_memory)                                                           \
     X(stream_create, no_stream_create)                                                             \

@@ -215,7 +215,7 @@ static int set_up(void **state)
     assert_ok(canary_cuda_create(&b.vmm, 0, &b.canary));
     assert_ok(pleat__cuda_kernel_load(&b.vmm, 0, spin_ptx, "spin", &b.spin));
     for (int i = 0; i < STREAMS; i++)
-        assert_ok(pleat__cuda_stream_create(&b.vmm, 0, &b.streams[i]));
+        assert_ok(b.vmm.ops->stream_create(b.vmm.self, 0, &b.streams[i]));
     for (int i = 0; i < TENSORS; i++)
         assert_int_equal(pthread_mutex_init(&b.tensors[i].lock, NULL), 0);
     return 0;
@@ -225,7 +225,7 @@ static int tear_down(void **state)
 {
     (void)state;
     for (int i = 0; i < STREAMS; i++)
-        assert_ok(pleat__cuda_stream_destroy(&b.vmm, 0, b.streams[i]));
+        assert_ok(b.vmm.ops->stream_destroy(b.vmm.self, 0, b.streams[i]));
     assert_ok(pleat__cuda_kernel_unload(&b.vmm, &b.spin));
     canary_cuda_destroy(b.canary);
     pleat_vmm_destroy(&b.vmm);

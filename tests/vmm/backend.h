@@ -110,7 +110,7 @@ static inline void drop(pleat_va va, uint64_t bytes, const pleat_handle *handles
 
 static inline void open_gpu_parts(void)
 {
-    assert_ok(pleat__cuda_stream_create(&b.vmm, 0, &b.stream));
+    assert_ok(b.vmm.ops->stream_create(b.vmm.self, 0, &b.stream));
     assert_ok(pleat__cuda_kernel_load(&b.vmm, 0, wait_ptx, "pleat_wait", &b.kernel));
     assert_ok(VERB(reserve, 0, b.granule, 0, &b.gate_va));
     map_new(b.gate_va, 1, 1, &b.gate_memory);
@@ -141,7 +141,7 @@ static inline int close_backend(void **state)
     (void)state;
     if (is_cuda()) {
         assert_ok(pleat__cuda_kernel_unload(&b.vmm, &b.kernel));
-        assert_ok(pleat__cuda_stream_destroy(&b.vmm, 0, b.stream));
+        assert_ok(b.vmm.ops->stream_destroy(b.vmm.self, 0, b.stream));
         drop(b.gate_va, b.granule, &b.gate_memory, 1);
         assert_ok(VERB(free_range, b.gate_va, b.granule));
     } else {

@@ -478,7 +478,7 @@ static void streams_wait_for_events(void **state)
     pleat_event first, second;
     pleat_stream other = 12345;
     if (is_cuda())
-        assert_ok(pleat__cuda_stream_create(&b.vmm, 0, &other));
+        assert_ok(b.vmm.ops->stream_create(b.vmm.self, 0, &other));
     assert_ok(VERB(event_create, 0, &first));
     assert_ok(VERB(event_create, 0, &second));
     shut_gate();
@@ -494,7 +494,7 @@ static void streams_wait_for_events(void **state)
     assert_ok(VERB(event_destroy, first));
     assert_ok(VERB(event_destroy, second));
     if (is_cuda())
-        assert_ok(pleat__cuda_stream_destroy(&b.vmm, 0, other));
+        assert_ok(b.vmm.ops->stream_destroy(b.vmm.self, 0, other));
 }
 
 static void verbs_do_not_wait_for_work(void **state)

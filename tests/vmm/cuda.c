@@ -96,8 +96,8 @@ static void cuda_leaves_the_current_context_alone(void **state)
     assert_ok(vmm.ops->stream_wait(vmm.self, 0, event));
     assert_ok(vmm.ops->event_wait(vmm.self, event));
     assert_ok(vmm.ops->event_destroy(vmm.self, event));
-    assert_ok(pleat__cuda_stream_create(&vmm, 0, &stream));
-    assert_ok(pleat__cuda_stream_destroy(&vmm, 0, stream));
+    assert_ok(vmm.ops->stream_create(vmm.self, 0, &stream));
+    assert_ok(vmm.ops->stream_destroy(vmm.self, 0, stream));
     assert_ok(pleat__cuda_copy_in(&vmm, 0, pleat__space_base(space), &page, sizeof page));
     assert_result(pleat__cuda_copy_in(&vmm, 9, pleat__space_base(space), &page, sizeof page),
                   PLEAT_E_NO_DEVICE);
@@ -214,7 +214,7 @@ static void cuda_leaves_a_stream_that_captures_alone(void **state)
     *(void **)&stream_captures = dlsym(fake, "fake_cuda_stream_captures");
     assert_non_null(stream_captures);
     assert_ok(pleat_vmm_cuda(&vmm));
-    assert_ok(pleat__cuda_stream_create(&vmm, 0, &stream));
+    assert_ok(vmm.ops->stream_create(vmm.self, 0, &stream));
     assert_ok(vmm.ops->event_create(vmm.self, 0, &event));
     stream_captures((void *)(uintptr_t)stream, true);
     assert_result(vmm.ops->event_record(vmm.self, event, stream), PLEAT_E_STATE);
@@ -230,7 +230,7 @@ static void cuda_leaves_a_stream_that_captures_alone(void **state)
     assert_ok(vmm.ops->event_record(vmm.self, event, stream));
     assert_ok(vmm.ops->event_wait(vmm.self, event));
     assert_ok(vmm.ops->event_destroy(vmm.self, event));
-    assert_ok(pleat__cuda_stream_destroy(&vmm, 0, stream));
+    assert_ok(vmm.ops->stream_destroy(vmm.self, 0, stream));
     pleat_vmm_destroy(&vmm);
     dlclose(fake);
 }
@@ -270,11 +270,9 @@ static void cuda_extras_refuse_other_backends(void **state)
     (void)state;
     pleat_vmm host;
     uint64_t word = 0;
-    pleat_stream stream;
     assert_ok(pleat_vmm_host(NULL, &host));
     assert_result(pleat__cuda_copy_out(&host, 0, &word, 0, 8), PLEAT_E_INVALID);
     assert_non_null(strstr(pleat_last_error()->text, "'host'"));
-    assert_result(pleat__cuda_stream_create(&host, 0, &stream), PLEAT_E_INVALID);
     pleat_vmm_destroy(&host);
 }
 

@@ -164,7 +164,7 @@ pleat_result bench_vmm_launches(bench *b)
     if (result == PLEAT_OK)
         result = remapping_begin(b, r);
     if (result == PLEAT_OK)
-        result = pleat__cuda_stream_create(&b->vmm, b->device, &stream);
+        result = b->vmm.ops->stream_create(b->vmm.self, b->device, &stream);
     if (result == PLEAT_OK)
         result = pleat__cuda_kernel_load(&b->vmm, b->device, nothing_ptx, "pleat_nothing", &kernel);
     if (result == PLEAT_OK)
@@ -172,7 +172,7 @@ pleat_result bench_vmm_launches(bench *b)
     if (kernel.module != NULL)
         (void)!pleat__cuda_kernel_unload(&b->vmm, &kernel);
     if (stream != 0)
-        (void)!pleat__cuda_stream_destroy(&b->vmm, b->device, stream);
+        (void)b->vmm.ops->stream_destroy(b->vmm.self, b->device, stream);
     if (r != NULL)
         remapping_end(r);
     pleat__arena_free(b->arena, r);
@@ -330,7 +330,7 @@ pleat_result bench_vmm_streaming(bench *b)
     if (result == PLEAT_OK)
         result = pleat__space_create(b->vmm, b->arena, &options, &space);
     if (result == PLEAT_OK && b->cuda)
-        result = pleat__cuda_stream_create(&b->vmm, b->device, &r.stream);
+        result = b->vmm.ops->stream_create(b->vmm.self, b->device, &r.stream);
     if (result == PLEAT_OK && b->cuda)
         result = pleat__cuda_kernel_load(&b->vmm, b->device, read_ptx, "pleat_read", &r.kernel);
     if (result == PLEAT_OK)
@@ -338,7 +338,7 @@ pleat_result bench_vmm_streaming(bench *b)
     if (r.kernel.module != NULL)
         (void)!pleat__cuda_kernel_unload(&b->vmm, &r.kernel);
     if (r.stream != 0)
-        (void)!pleat__cuda_stream_destroy(&b->vmm, b->device, r.stream);
+        (void)b->vmm.ops->stream_destroy(b->vmm.self, b->device, r.stream);
     pleat__space_destroy(space);
     pleat__arena_free(b->arena, chunks);
     return result;
