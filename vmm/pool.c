@@ -7,7 +7,7 @@
  * REFUSING  Before a chunk is refused, pooled chunks of other sizes go, then before_refusing is
  *           asked, as long as it says that it gave something back.
  * RECORDS   A chunk's record outlives its handle and is used again, so a release needs no memory
- * and ids stay small.
+ *           and ids stay small.
  */
 #include "space_internal.h"
 
@@ -313,7 +313,10 @@ pleat_result pleat__space_export(pleat__space *space, const pleat__chunk *chunk,
 static bool release_unpooled(pleat__space *space, pleat__chunk *chunk)
 {
     uint64_t bytes = chunk_bytes(space, chunk);
-    bool gone = chunk->stuck == 0 && PLEAT__VERB(space, release, chunk->handle) == PLEAT_OK;
+    pthread_mutex_lock(&space->lock);
+    bool held = chunk->stuck != 0;
+    pthread_mutex_unlock(&space->lock);
+    bool gone = !held && PLEAT__VERB(space, release, chunk->handle) == PLEAT_OK;
     pthread_mutex_lock(&space->lock);
     if (gone) {
         space->host -= chunk->on_host ? chunk->pages * space->page_bytes : 0;

@@ -1,12 +1,13 @@
 /*
- * space.c: a device's window: which pages are taken, which chunk lies behind each, and the only
- * place that maps and unmaps.
+ * space.c: a device's window: which pages are taken, which chunk lies behind each, and how chunks
+ * come there and go. (Chunks themselves are pool.c's, and those that rest are space_rest.c's.)
  *
  * SEQUENCES   map .. map .. set_access is one sequence with one unwinding: what was mapped is
  *             unmapped again. Where that fails too the range is quarantined: its pages stay taken,
  *             its chunks count it as `stuck`, and heal tries it again later.
  * LOCKING     The lock guards the tables, never a verb. A caller owns the pages it took, so no two
- *             threads issue verbs for the same page.
+ *             threads issue verbs for the same page. `places` keeps whoever maps, unmaps or heals
+ *             apart from whoever lays chunks to rest or wakes them, at all their places.
  * EQUATIONS   mapped = pages with a chunk that are not quarantined
  *             alias = mapped - the pages of all chunks that are mapped at least once
  *             reserved = taken - given back while quarantined
@@ -307,6 +308,16 @@ pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
     if (chunk != NULL && page_in_chunk != NULL)
         *page_in_chunk = atomic_load_explicit(&space->page[page].index, memory_order_relaxed);
     return chunk;
+}
+
+bool pleat__space_can_rest(pleat__space *space, const pleat__chunk *chunk)
+{
+    if (chunk == NULL)
+        return false;
+    pthread_mutex_lock(&space->lock);
+    bool can = !chunk->rests && !chunk->imported && chunk->stuck == 0;
+    pthread_mutex_unlock(&space->lock);
+    return can;
 }
 
 uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk)
@@ -620,12 +631,13 @@ static pleat__chunk *next_stuck(pleat__space *space, uint64_t *page)
 static bool begin_healing(pleat__space *space)
 {
     pthread_mutex_lock(&space->lock);
-    bool begins = !space->healing;
-    space->healing = true;
+    bool begins = space->quarantined != 0 && !space->healing;
+    space->healing = space->healing || begins;
     pthread_mutex_unlock(&space->lock);
     return begins;
 }
 
+/* With the places held: their pages, and what lies behind them, are no other thread's. */
 static void heal(pleat__space *space)
 {
     pleat__chunk *chunk;
@@ -645,11 +657,15 @@ static void heal(pleat__space *space)
     }
 }
 
+/* While chunks are laid to rest or woken nothing is healed: the thread that does it may be this
+ * one, which makes room for what it wakes. */
 uint64_t pleat__space_heal(pleat__space *space)
 {
     bool healing = begin_healing(space);
-    if (healing)
+    if (healing && pthread_rwlock_tryrdlock(&space->places) == 0) {
         heal(space);
+        pthread_rwlock_unlock(&space->places);
+    }
     pthread_mutex_lock(&space->lock);
     if (healing)
         space->healing = false;

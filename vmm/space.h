@@ -7,11 +7,11 @@
  * maps in about 83 us on an H200, the same bytes in single chunks take 26 ms).
  *
  * UNITS    Pages of the window, counted from its start; a page is the device's granularity (2 MiB).
- * UNWIND   Every function here leaves things as they were when it fails, or quarantines the range
- *          whose state became unknown and counts it.
- * BUDGET   Bytes are reserved before a chunk is created, and given back when it is released.
- * THREADS  A space locks for itself; no lock is held during a driver verb that another thread's
- *          address arithmetic would need.
+ * UNWIND   Unless it says otherwise a function that fails leaves things as they were, or
+ * quarantines the range whose state became unknown and counts it. BUDGET   Bytes are reserved
+ * before a chunk is created, and given back when it is released. THREADS  A space locks for itself;
+ * no lock is held during a driver verb that another thread's address arithmetic would need. A
+ * chunk, and a range of pages that was taken, is one caller's at a time.
  */
 #ifndef PLEAT_VMM_SPACE_H
 #define PLEAT_VMM_SPACE_H
@@ -32,6 +32,7 @@ typedef struct pleat__chunk {
     uint32_t maps; /* places it is mapped at now; above 1 it is aliased */
     uint32_t id;   /* small, reused; for tables indexed by chunk */
     bool rests;    /* its places are kept, its memory is not (pleat__space_rest) */
+    bool torn;     /* a failed verb lost a place of it on the way: it rests for good */
     bool on_host;  /* its memory is the host's: not in the budget, never pooled */
     /* ---- */
     uint64_t place;     /* a page where it is mapped, its first one; or PLEAT__NO_PLACE */
@@ -44,7 +45,6 @@ typedef struct pleat__chunk {
     uint64_t rank;      /* the caller's: where on it */
     pleat_handle spare; /* memory that it wakes with (pleat__space_prepare); 0: none */
     bool spare_on_host;
-    bool torn; /* a failed verb lost a place of it on the way: it rests for good */
     struct pleat__chunk *next, *previous;
 } pleat__chunk;
 
@@ -106,8 +106,9 @@ void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
 PLEAT_NODISCARD pleat_result pleat__space_set_tenant(pleat__space *space, pleat__tenant *tenant);
 /* Bytes more that are within the cap now. */
 uint64_t pleat__space_room(const pleat__space *space);
-/* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. No other thread
- * maps meanwhile. */
+/* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. Where a verb
+ * fails it has access to a part of what is mapped, and to nothing that is mapped later: access is
+ * not taken back, and may be asked for again. No other thread maps meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__space_add_peer(pleat__space *space, int device);
 /* The backend, complete: every entry of its table is there. */
 pleat_vmm pleat__space_vmm(const pleat__space *space);
@@ -152,8 +153,8 @@ PLEAT_NODISCARD pleat_result pleat__space_map(pleat__space *space, uint64_t page
  * part of a chunk, and nothing is changed; or places were lost to verbs that failed, and all others
  * are unmapped. pre: the GPU uses none of it. */
 PLEAT_NODISCARD pleat_result pleat__space_unmap(pleat__space *space, uint64_t page, uint64_t pages);
-/* Tries again to unmap what is quarantined, as trim does, where no other thread does; returns the
- * pages that stay so. */
+/* Tries again to unmap what is quarantined, as trim does, where no other thread does, and not while
+ * chunks are laid to rest or woken; returns the pages that stay so. */
 uint64_t pleat__space_heal(pleat__space *space);
 /* The chunk mapped at a page, and which of its pages that is; NULL when none is. */
 pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
@@ -180,6 +181,8 @@ typedef struct pleat__space_parts {
  * quarantined place, and awake; the GPU uses none of it by the time it is reached. */
 PLEAT_NODISCARD pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
                                                uint64_t count, const pleat__space_parts *parts);
+/* Whether a chunk may be laid to rest, as far as it is the space's to say; NULL may not. */
+bool pleat__space_can_rest(pleat__space *space, const pleat__chunk *chunk);
 /* Makes the memory that chunks will wake with, of the device or of the host, so that those that are
  * laid to rest now can be woken whatever others take. All or none; PLEAT_E_UNSUPPORTED: the device
  * has no memory of the host's. */

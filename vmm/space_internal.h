@@ -1,6 +1,6 @@
 /*
- * space_internal.h: a space's state, shared by space.c (window and maps) and pool.c (chunks and
- * budget).
+ * space_internal.h: a space's state, shared by space.c (window and maps), space_rest.c (chunks that
+ * rest) and pool.c (chunks and budget).
  */
 #ifndef PLEAT_VMM_SPACE_INTERNAL_H
 #define PLEAT_VMM_SPACE_INTERNAL_H
@@ -49,8 +49,8 @@ struct pleat__space {
     PLEAT__VERBS(PLEAT__VERB_COUNT)
 #undef PLEAT__VERB_COUNT
 
-    /* Held to read while pages are mapped or unmapped, to write while chunks are laid to rest or
-     * woken, which is about all their places at once. */
+    /* Held to read while pages are mapped, unmapped or healed, to write while chunks are laid to
+     * rest or woken, which is about all their places at once. Before the lock. */
     pthread_rwlock_t places;
     pthread_mutex_t lock; /* guards all below; never held over a verb */
     pleat__window window;

@@ -172,7 +172,8 @@ static pleat_result map_run(pleat__space *space, run part)
 
 /* ---- to rest ---- */
 
-/* What was unmapped, or may be, is there again, or torn. */
+/* What was unmapped, or may be, is there again, or torn. (With the places held to write no other
+ * thread sets or clears a bit of `stuck`.) */
 static void mend(pleat__space *space, run part)
 {
     if (access_run(space, part) != PLEAT_OK && map_run(space, part) != PLEAT_OK &&
@@ -189,13 +190,14 @@ static void account(pleat__space *space, uint64_t bytes, bool on_host, bool made
     pthread_mutex_unlock(&space->lock);
 }
 
-static bool release_handle(pleat__space *space, uint64_t bytes, pleat_handle handle, bool on_host)
+static pleat_result release_handle(pleat__space *space, uint64_t bytes, pleat_handle handle,
+                                   bool on_host)
 {
     pleat_result result = on_host ? PLEAT__VERB(space, release, handle)
                                   : pleat__space_release_handle(space, bytes, handle);
     if (result == PLEAT_OK)
         account(space, bytes, on_host, false);
-    return result == PLEAT_OK;
+    return result;
 }
 
 /* With the places held: the memory goes; where a quarantined place may hold it, or the driver does
@@ -205,8 +207,8 @@ static void release(pleat__space *space, pleat__chunk *chunk)
     pthread_mutex_lock(&space->lock);
     bool held = chunk->stuck != 0;
     pthread_mutex_unlock(&space->lock);
-    if (held ||
-        !release_handle(space, chunk->pages * space->page_bytes, chunk->handle, chunk->on_host))
+    if (held || release_handle(space, chunk->pages * space->page_bytes, chunk->handle,
+                               chunk->on_host) != PLEAT_OK)
         return;
     pthread_mutex_lock(&space->lock);
     chunk->handle = 0;
@@ -259,14 +261,21 @@ static void set_rests(pleat__space *space, pleat__chunk *chunk, bool rests)
     pthread_mutex_unlock(&space->lock);
 }
 
+static void check_awake(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
+{
+    pthread_mutex_lock(&space->lock);
+    for (uint64_t c = 0; c < count; c++)
+        PLEAT_CHECK(!chunks[c]->rests && chunks[c]->handle != 0 && chunks[c]->pooled == 0 &&
+                    !chunks[c]->imported && chunks[c]->stuck == 0);
+    pthread_mutex_unlock(&space->lock);
+}
+
 pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
                                const pleat__space_parts *parts)
 {
     runs found;
-    for (uint64_t c = 0; c < count; c++)
-        PLEAT_CHECK(!chunks[c]->rests && chunks[c]->handle != 0 && chunks[c]->pooled == 0 &&
-                    !chunks[c]->imported && chunks[c]->stuck == 0);
     pthread_rwlock_wrlock(&space->places);
+    check_awake(space, chunks, count);
     pleat_result result = find_places(space, chunks, count, part_bytes(parts), &found);
     if (result == PLEAT_OK)
         result = unmap_all(space, &found, parts);
@@ -295,29 +304,40 @@ static pleat_result make(pleat__space *space, uint64_t bytes, bool on_host, plea
     return result;
 }
 
+static pleat_result give_spare(pleat__space *space, pleat__chunk *chunk)
+{
+    if (chunk->spare != 0)
+        PLEAT_TRY(release_handle(space, chunk->pages * space->page_bytes, chunk->spare,
+                                 chunk->spare_on_host));
+    chunk->spare = 0;
+    return PLEAT_OK;
+}
+
 void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
 {
-    for (uint64_t c = 0; c < count; c++) {
-        pleat__chunk *chunk = chunks[c];
-        if (chunk->spare != 0 && release_handle(space, chunk->pages * space->page_bytes,
-                                                chunk->spare, chunk->spare_on_host))
-            chunk->spare = 0;
-    }
+    for (uint64_t c = 0; c < count; c++)
+        (void)!give_spare(space, chunks[c]);
+}
+
+/* One that could not be given back does as well, where it is of the same memory. */
+static pleat_result prepare(pleat__space *space, pleat__chunk *chunk, bool on_host)
+{
+    pleat_handle handle;
+    if (chunk->spare != 0 && chunk->spare_on_host == on_host)
+        return PLEAT_OK;
+    PLEAT_TRY(give_spare(space, chunk));
+    PLEAT_TRY(make(space, chunk->pages * space->page_bytes, on_host, &handle));
+    chunk->spare = handle;
+    chunk->spare_on_host = on_host;
+    return PLEAT_OK;
 }
 
 pleat_result pleat__space_prepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
                                   bool on_host)
 {
     pleat_result result = PLEAT_OK;
-    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++) {
-        pleat__chunk *chunk = chunks[c];
-        pleat_handle handle = 0;
-        if (chunk->spare != 0) /* one that could not be given back */
-            continue;
-        result = make(space, chunk->pages * space->page_bytes, on_host, &handle);
-        chunk->spare = handle;
-        chunk->spare_on_host = on_host;
-    }
+    for (uint64_t c = 0; c < count && result == PLEAT_OK; c++)
+        result = prepare(space, chunks[c], on_host);
     if (result == PLEAT_OK)
         return PLEAT_OK;
     pleat_error why = pleat__failure(result);
@@ -484,14 +504,18 @@ pleat_result pleat__space_split(pleat__space *space, pleat__chunk *chunk, uint32
                                 pleat__chunk **rest)
 {
     PLEAT_CHECK(pages > 0 && pages < chunk->pages);
-    if (!is_bare(chunk))
-        return pleat__fail(PLEAT_E_STATE, "a chunk that has memory cannot be split");
     PLEAT_TRY(pleat__space_chunk_promise(space, chunk->pages - pages, rest));
     pthread_rwlock_wrlock(&space->places);
     pthread_mutex_lock(&space->lock);
-    split(space, chunk, pages, *rest);
+    bool can = is_bare(chunk);
+    if (can)
+        split(space, chunk, pages, *rest);
     pthread_mutex_unlock(&space->lock);
     pthread_rwlock_unlock(&space->places);
+    if (!can) {
+        pleat__space_chunk_put(space, *rest);
+        return pleat__fail(PLEAT_E_STATE, "a chunk that has memory cannot be split");
+    }
     PLEAT_AUDIT(pleat__space_audit_at_times(space));
     return PLEAT_OK;
 }

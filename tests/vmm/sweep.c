@@ -6,6 +6,7 @@
  */
 #include "../held.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 #include <vmm/fault.h>
@@ -556,29 +557,85 @@ static void spare_that_could_not_be_given_back_is_tried_again(void **state)
     }
 }
 
-/* Between a space and its backend: the next `left` verbs that a place needs fail. */
+/* One of the device that is left does not do for one of the host. */
+static void spare_of_the_other_memory_is_exchanged(void **state)
+{
+    (void)state;
+    for (int on_host = 0; on_host < 2; on_host++) {
+        world w;
+        begin(&w);
+        pleat__chunk *chunk;
+        uint64_t page;
+        assert_ok(pleat__space_chunk_promise(w.space, 4, &chunk));
+        assert_ok(pleat__space_take(w.space, 4, &page));
+        assert_ok(pleat__space_map(w.space, page, &chunk, 1));
+        assert_ok(pleat__space_prepare(w.space, &chunk, 1, on_host == 0));
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_release, 1, true, false});
+        pleat__space_unprepare(w.space, &chunk, 1);
+        assert_result(pleat__space_prepare(w.space, &chunk, 1, on_host != 0), PLEAT_E_DRIVER);
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+        assert_ok(pleat__space_prepare(w.space, &chunk, 1, on_host != 0));
+        assert_ok(pleat__space_wake(w.space, &chunk, 1, NULL));
+        assert_int_equal(chunk->on_host, on_host);
+        assert_int_equal(pleat__space_stats_of(w.space).host_bytes, on_host ? 4 * GRANULE : 0);
+        assert_true(pleat__space_audit(w.space));
+        assert_ok(pleat__space_unmap(w.space, page, 4));
+        pleat__space_give(w.space, page, 4);
+        pleat__space_chunk_put(w.space, chunk);
+        end(&w);
+    }
+}
+
+/* Between a space and its backend: after `pass` of them the next `left` verbs that a place needs
+ * fail; behind each of those another thread heals the space, where one is given. */
 static struct {
     pleat_vmm inner;
     pleat_vmm_ops ops;
     pleat__arena *arena;
-    int left;
+    int pass, left;
+    pleat__space *healed;
 } failing;
+
+static void *heal(void *space)
+{
+    (void)pleat__space_heal(space);
+    return NULL;
+}
+
+static bool is_due(void)
+{
+    pleat__space *healed = failing.healed;
+    if (failing.pass-- > 0 || failing.left-- <= 0)
+        return false;
+    failing.pass = 0;
+    if (healed != NULL) {
+        pthread_t thread;
+        int left = failing.left;
+        failing.left = 0; /* none of the healer's */
+        failing.healed = NULL;
+        assert_int_equal(pthread_create(&thread, NULL, heal, healed), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        failing.left = left;
+        failing.healed = healed;
+    }
+    return true;
+}
 
 static pleat_result unmap_failing(void *self, pleat_va va, uint64_t bytes)
 {
-    return failing.left-- > 0 ? PLEAT_E_DRIVER : failing.inner.ops->unmap(self, va, bytes);
+    return is_due() ? PLEAT_E_DRIVER : failing.inner.ops->unmap(self, va, bytes);
 }
 
 static pleat_result map_failing(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
 {
-    return failing.left-- > 0 ? PLEAT_E_DRIVER : failing.inner.ops->map(self, va, bytes, handle);
+    return is_due() ? PLEAT_E_DRIVER : failing.inner.ops->map(self, va, bytes, handle);
 }
 
 static pleat_result access_failing(void *self, pleat_va va, uint64_t bytes, const int *devices,
                                    int count)
 {
-    return failing.left-- > 0 ? PLEAT_E_DRIVER
-                              : failing.inner.ops->set_access(self, va, bytes, devices, count);
+    return is_due() ? PLEAT_E_DRIVER
+                    : failing.inner.ops->set_access(self, va, bytes, devices, count);
 }
 
 static pleat__space *begin_failing(void)
@@ -642,6 +699,37 @@ static void rest_unmaps_the_other_places_of_a_torn_chunk(void **state)
     end_failing(space);
 }
 
+/* What a rest has lost is healed when the rest is over: until then it looks at these places. */
+static void heal_waits_for_a_rest(void **state)
+{
+    (void)state;
+    pleat__chunk *chunk;
+    uint64_t places[3], between;
+    pleat__space *space = begin_failing();
+    assert_ok(pleat__space_chunk_get(space, 1, &chunk));
+    for (int p = 0; p < 3; p++) {
+        assert_ok(pleat__space_take(space, 1, &places[p]));
+        assert_ok(pleat__space_take(space, 1, &between));
+        assert_ok(pleat__space_map(space, places[p], &chunk, 1));
+    }
+    failing.pass = 1; /* the first place is unmapped, and then all fails */
+    failing.left = 1000;
+    failing.healed = space;
+    assert_result(pleat__space_rest(space, &chunk, 1, NULL), PLEAT_E_DRIVER);
+    failing.left = 0;
+    failing.healed = NULL;
+    assert_true(chunk->torn);
+    assert_int_equal(chunk->stuck, 3);
+    assert_true(pleat__space_audit(space));
+    assert_int_equal(pleat__space_heal(space), 0);
+    assert_int_equal(chunk->stuck, 0);
+    for (int p = 0; p < 3; p++)
+        pleat__space_give(space, places[p], 1);
+    pleat__space_chunk_put(space, chunk);
+    assert_int_equal(pleat__space_trim(space, 0), pleat__space_page_bytes(space));
+    end_failing(space);
+}
+
 /* A view of three chunks of which the middle one is torn; before and after what was lost is healed.
  */
 static void unmap_of_a_range_with_a_lost_place_takes_the_others(void **state)
@@ -695,6 +783,8 @@ int main(void)
         cmocka_unit_test(put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place),
         cmocka_unit_test(chunk_that_was_torn_wakes_as_another),
         cmocka_unit_test(spare_that_could_not_be_given_back_is_tried_again),
+        cmocka_unit_test(spare_of_the_other_memory_is_exchanged),
+        cmocka_unit_test(heal_waits_for_a_rest),
         cmocka_unit_test(rest_unmaps_the_other_places_of_a_torn_chunk),
         cmocka_unit_test(unmap_of_a_range_with_a_lost_place_takes_the_others),
     };
