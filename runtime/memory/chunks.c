@@ -75,7 +75,7 @@ static pleat_result promise(pleat__chunk_pool *pool, uint32_t pages)
     return PLEAT_OK;
 }
 
-/* The chunks of a plan's handles; what was got goes back when one fails. Handles are small enough
+/* The chunks of a plan's handles. Handles are small enough
  * that a request whose slot is in use in part is stitched from the rest of it. (A GPT-2 of 4.8 GiB
  * with a tensor of 8.5 MB more that stays, from its second iteration on: from handles of 128 chunks
  * nothing of a slot of 411 MB could be used again, and 0.864 of the memory was in use; so 0.995,
@@ -91,12 +91,8 @@ static pleat_result plan_handles(pleat__chunk_pool *pool, const pleat_plan *plan
         for (uint32_t left = plan->handles[i].chunks; left != 0; left -= pages) {
             pages = left < most ? left : most;
             pleat_result result = promise(pool, pages);
-            if (result == PLEAT_OK)
-                continue;
-            for (uint32_t k = 0; k < pool->count; k += pool->chunks[k]->pages)
-                pleat__space_chunk_put(pool->space, pool->chunks[k]);
-            pool->count = 0;
-            return pleat__context(result, "the plan's memory");
+            if (result != PLEAT_OK)
+                return pleat__context(result, "the plan's memory");
         }
     }
     return PLEAT_OK;
@@ -118,8 +114,8 @@ static void plan_homes(pleat__chunk_pool *pool, const pleat_plan *plan)
             c == 0 || pool->home[c] >= pool->next_home ? pool->home[c] + 1ull : pool->next_home;
 }
 
-/* Maps the plan's handles, neighbours in one call. What was mapped before a failure stays the
- * space's: a runtime that fails to start is destroyed. */
+/* Maps the plan's handles, neighbours in one call. What was mapped before a failure is
+ * pleat__chunk_pool_unload's. */
 static pleat_result plan_map(pleat__chunk_pool *pool, const pleat_plan *plan)
 {
     uint64_t pages = pleat__ceil_div(plan->virtual_bytes, plan->chunk_bytes);
@@ -186,13 +182,36 @@ pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena
     uint64_t taken = again ? device_pages : 0;
     pleat_result result = pleat__space_take_at(space, taken, plan_pages + device_pages - taken);
     if (result == PLEAT_OK) {
+        pool->taken_page = taken;
         pool->region_pages = plan_pages + device_pages;
         pool->next_home = plan_pages;
         result = plan == NULL ? PLEAT_OK : pool_load(pool, plan);
     }
-    if (result != PLEAT_OK)
-        pleat__chunk_pool_release(pool);
-    return result;
+    if (result == PLEAT_OK)
+        return PLEAT_OK;
+    pleat_error why = pleat__failure(result);
+    pleat__chunk_pool_unload(pool);
+    pleat__chunk_pool_release(pool);
+    return pleat__fail_again(&why);
+}
+
+/* Unmapping what rests is a matter of tables. */
+void pleat__chunk_pool_unload(pleat__chunk_pool *pool)
+{
+    for (uint64_t page = 0, pages; page < pool->region_pages; page += pages) {
+        const pleat__chunk *chunk = pleat__space_chunk_at(pool->space, page, NULL);
+        pages = chunk != NULL ? chunk->pages : 1;
+        if (chunk != NULL)
+            (void)!pleat__space_unmap(pool->space, page, pages);
+    }
+    for (uint32_t c = 0, pages; c < pool->count; c += pages) {
+        pages = pool->chunks[c]->pages;
+        pleat__space_chunk_put(pool->space, pool->chunks[c]);
+    }
+    if (pool->region_pages > pool->taken_page)
+        pleat__space_give(pool->space, pool->taken_page, pool->region_pages - pool->taken_page);
+    pool->count = 0;
+    pool->region_pages = 0;
 }
 
 void pleat__chunk_pool_release(pleat__chunk_pool *pool)
@@ -231,9 +250,14 @@ static bool is_clean(const pleat__chunk_pool *pool, uint64_t page)
 /* Numbers that were given back come first: their homes are there. */
 static void choose_absent(const pleat__chunk_pool *pool, growth *g, uint32_t wanted)
 {
-    for (uint32_t c = 0; c < pool->count && pool->absent > 0 && g->count < wanted; c++)
-        if (pool->chunks[c] == NULL && is_clean(pool, pool->home[c]))
+    uint32_t unseen = pool->absent;
+    for (uint32_t c = 0; unseen > 0 && g->count < wanted; c++) {
+        if (pool->chunks[c] != NULL)
+            continue;
+        unseen--;
+        if (is_clean(pool, pool->home[c]))
             g->numbers[g->count++] = c;
+    }
 }
 
 /* Then new ones, with homes in the region's next clean pages. They are not in use yet: nobody sees

@@ -55,7 +55,8 @@ typedef struct pleat__chunk_pool {
     uint32_t count;        /* numbers in use */
     uint32_t capacity;
     uint32_t absent;       /* numbers without a chunk */
-    uint64_t region_pages; /* taken at the bottom of the window for homes */
+    uint64_t region_pages; /* taken at the bottom of the window for homes ... */
+    uint64_t taken_page;   /* ... from this one on by this pool */
     uint64_t next_home;
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
     /* rest.c's: handles at rest because nothing lay there, and what is free on paused ones. */
@@ -72,6 +73,9 @@ typedef struct pleat__chunk_pool {
 PLEAT_NODISCARD pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena,
                                                     pleat__space *space, pleat__gate *gate,
                                                     const pleat_plan *plan, bool again);
+/* The plan of a new pool is not to be followed after all: its chunks and pages go back. pre: all of
+ * its chunks rest. */
+void pleat__chunk_pool_unload(pleat__chunk_pool *pool);
 /* Metadata only: the space unmaps. */
 void pleat__chunk_pool_release(pleat__chunk_pool *pool);
 

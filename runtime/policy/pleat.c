@@ -18,9 +18,8 @@ _Static_assert(PLEAT__REQUEST_MOST <= UINT64_C(1) << 31 << PLEAT__GRANULE_SHIFT,
 
 /* ---- creation ---- */
 
-static void destroy(void *opaque)
+static void end(policy *self, bool unloads)
 {
-    policy *self = opaque;
     /* Its thread may still grow the pool. */
     pleat__learner_release(&self->learner);
     /* It may have left views to the mapper, which looks at the heap. */
@@ -29,9 +28,16 @@ static void destroy(void *opaque)
     pleat__place_map_release(&self->places);
     pleat__waiting_release(&self->waiting);
     pleat__heap_release(&self->heap);
+    if (unloads)
+        pleat__chunk_pool_unload(&self->pool);
     pleat__chunk_pool_release(&self->pool);
     pleat__arena_free(self->arena, self->unfenced);
     pleat__arena_free(self->arena, self);
+}
+
+static void destroy(void *opaque)
+{
+    end(opaque, false);
 }
 
 static pleat_result create(const pleat__policy_context *context, void **out)
@@ -58,12 +64,13 @@ static pleat_result create(const pleat__policy_context *context, void **out)
                                      &context->conf, context->waits);
     if (result == PLEAT_OK && context->plan != NULL)
         result = pleat__learner_load(&self->learner, &self->places, context->plan, context->tries);
-    if (result != PLEAT_OK) {
-        destroy(self);
-        return result;
+    if (result == PLEAT_OK) {
+        *out = self;
+        return PLEAT_OK;
     }
-    *out = self;
-    return PLEAT_OK;
+    pleat_error why = pleat__failure(result);
+    end(self, true);
+    return pleat__fail_again(&why);
 }
 
 /* The plan file is another job's: all of its memory in which nothing lies goes back, and the job is

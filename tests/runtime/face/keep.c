@@ -544,6 +544,35 @@ static void keep_failing_verbs_and_host_memory_cost_the_plan_only(void **state)
     fail_host_memory(16, run_failing, &shape);
 }
 
+/* Host memory fails the plan at every point at which it is loaded: all of the device is there for
+ * what has no plan then. */
+static void keep_plan_that_cannot_be_loaded_leaves_all_memory(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    uint64_t failed = 1, without = 0;
+    run(&shape, KEEP);
+    for (uint64_t nth = 1; failed > 0; nth += 1 + nth / test_rounds(16)) {
+        job j;
+        pleat_va first = 0, whole;
+        job_start_with(&j, "pleat", NULL, 0, KEEP);
+        pleat__arena_fail(nth, false);
+        pleat_result result = pleat_alloc(j.runtime, shape.bytes[0], 0, &first);
+        failed = pleat__arena_failed();
+        pleat__arena_fail(0, false);
+        without += pleat_stats_of(j.runtime).kept_plans == 0;
+        if (result == PLEAT_OK)
+            assert_ok(pleat_free(j.runtime, first));
+        assert_ok(pleat_empty_cache(j.runtime));
+        assert_int_equal(pleat__space_stats_of(j.runtime->space).mapped_pages != 0,
+                         pleat_stats_of(j.runtime).kept_plans != 0);
+        assert_ok(pleat_alloc(j.runtime, 1ull << 30, 0, &whole));
+        assert_ok(pleat_free(j.runtime, whole));
+        finish(&j);
+    }
+    assert_true(without > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -570,6 +599,7 @@ int main(void)
         CACHE_TEST(keep_damaged_plan_is_no_plan),
         CACHE_TEST(keep_first_requests_of_many_threads_are_served),
         CACHE_TEST(keep_failing_verbs_and_host_memory_cost_the_plan_only),
+        CACHE_TEST(keep_plan_that_cannot_be_loaded_leaves_all_memory),
     };
     return cmocka_run_group_tests(tests, NULL, test_folder_remove);
 }
