@@ -10,7 +10,7 @@
 pleat_result pleat__bits_create(pleat__arena *arena, uint64_t count, pleat__bits *bits)
 {
     uint64_t words[PLEAT__BITS_LEVELS], total = 0;
-    *bits = (pleat__bits){0};
+    *bits = (pleat__bits){.count = count};
     do {
         count = pleat__ceil_div(count, 64);
         words[bits->depth++] = count;
@@ -77,6 +77,27 @@ uint64_t pleat__bits_at_most(const pleat__bits *bits, uint64_t number)
         if (number / 64 == 0)
             return PLEAT__BITS_NONE;
         number = number / 64 - 1;
+    }
+    return PLEAT__BITS_NONE;
+}
+
+uint64_t pleat__bits_at_least(const pleat__bits *bits, uint64_t number)
+{
+    /* Up to the first level with a bit at or above, in the words of the same parent. */
+    for (uint64_t level = 0, count = bits->count; level < (uint64_t)bits->depth && number < count;
+         level++, count = (count + 63) / 64) {
+        uint64_t word = bits->levels[level][number / 64] >> number % 64;
+        if (word == 0) {
+            number = number / 64 + 1; /* one word further up, strictly behind this one */
+            continue;
+        }
+        number += (uint64_t)__builtin_ctzll(word);
+        while (level > 0) {
+            word = bits->levels[--level][number];
+            PLEAT_ASSERT(word != 0);
+            number = number * 64 + (uint64_t)__builtin_ctzll(word);
+        }
+        return number;
     }
     return PLEAT__BITS_NONE;
 }

@@ -1,7 +1,7 @@
 /*
- * bitset.h: a set of small numbers that answers "the greatest at or below n": a bitmap of words,
- * and above it bitmaps that say which words have a bit. A lookup reads one word a level; a level
- * holds 64 times what the one below does.
+ * bitset.h: a set of small numbers that answers "the greatest at or below n", and the least at or
+ * above: a bitmap of words, and above it bitmaps that say which words have a bit. A lookup reads
+ * one word a level; a level holds 64 times what the one below does.
  */
 #ifndef PLEAT_RUNTIME_BASE_BITSET_H
 #define PLEAT_RUNTIME_BASE_BITSET_H
@@ -14,6 +14,7 @@
 typedef struct pleat__bits {
     uint64_t *levels[PLEAT__BITS_LEVELS]; /* levels[0] has a bit a number; one block of memory */
     int depth;
+    uint64_t count;
 } pleat__bits;
 
 /* For numbers below `count`. */
@@ -24,5 +25,7 @@ void pleat__bits_set(pleat__bits *bits, uint64_t number);
 void pleat__bits_clear(pleat__bits *bits, uint64_t number);
 /* The greatest number at or below `number` in the set, or PLEAT__BITS_NONE. */
 uint64_t pleat__bits_at_most(const pleat__bits *bits, uint64_t number);
+/* The least one at or above it, or PLEAT__BITS_NONE. */
+uint64_t pleat__bits_at_least(const pleat__bits *bits, uint64_t number);
 
 #endif

@@ -74,6 +74,8 @@ typedef struct pleat__policy_ops {
     pleat_result (*free)(void *self, pleat_va address);
     pleat_result (*block_of)(void *self, pleat_va address, pleat_block *block);
     pleat_result (*adjacent_free)(void *self, pleat_va address, uint64_t *before, uint64_t *after);
+    /* Where the first allocation at or behind an address begins; 0: there is none. */
+    pleat_va (*next)(void *self, pleat_va address);
     /* Gives back, to the space's pool or further, memory or views that are idle, once the GPU is
      * done with them; `bytes` is what the request in want needs. Returns whether anything was
      * given: asking again may then help. */
@@ -98,9 +100,6 @@ typedef struct pleat__policy_ops {
     pleat_result (*mark)(void *self);
     pleat_result (*phase)(void *self, const char *name);
     bool (*audit)(void *self);
-    /* Where the first allocation at or behind an address begins; 0: there is none. NULL: a walk
-     * asks block_of for every granule of free memory. */
-    pleat_va (*next)(void *self, pleat_va address);
     /* The plan file's sizes, and the x that iterations have now; NULL: it has none, or x is not
      * known yet. The plan outlives the policy. NULL: the policy does not know sizes. */
     const pleat_plan *(*parameter)(const void *self, struct pleat__x *x);

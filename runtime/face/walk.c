@@ -1,10 +1,5 @@
 /*
  * walk.c: every block of a runtime, in order of address: for snapshots and reports.
- *
- * Some policies know the allocation that holds an address and the free bytes behind it, not the one
- * that comes next: behind memory that was free before the first allocation, or of which such a
- * policy cannot say how far it goes, the walk asks for every granule. It is a question for people,
- * who wait some milliseconds for it.
  */
 #include <runtime/face/runtime_internal.h>
 #include <runtime/memory/occupancy.h>
@@ -29,8 +24,6 @@ static void visit_free(const walk *w, pleat_va from, pleat_va to)
 /* Where the walk goes on behind an address that is free. */
 static pleat_va go_on(const walk *w, pleat_va at, pleat_va to)
 {
-    if (w->runtime->ops->next == NULL)
-        return at + PLEAT__GRANULE_BYTES;
     pleat_va next = w->runtime->ops->next(w->runtime->policy, at);
     return next == 0 || next > to ? to : next;
 }

@@ -277,6 +277,32 @@ static pleat_result block_of(void *opaque, pleat_va address, pleat_block *out)
     return large_block_of(self, address, out);
 }
 
+/* The first primitive in use at or behind an address, or UINT64_MAX. */
+static pleat_va next_primitive(const policy *self, pleat_va address)
+{
+    uint64_t page = address > self->base ? pleat__ceil_div(address - self->base, self->unit) : 0;
+    while ((page = pleat__bits_at_least(&self->starts, page)) != PLEAT__BITS_NONE) {
+        pleat_va begin = self->base + page * self->unit;
+        if (own_block(self, begin) != NULL)
+            return begin;
+        page++;
+    }
+    return UINT64_MAX;
+}
+
+static pleat_va next(void *opaque, pleat_va address)
+{
+    const policy *self = opaque;
+    pleat_va found = next_primitive(self, address);
+    pleat_va small = pleat__caching_next(self->small, address);
+    if (small != 0 && small < found)
+        found = small;
+    for (const view *v = self->youngest; v != NULL; v = v->older)
+        if (v->requested != 0 && v->address >= address && v->address < found)
+            found = v->address;
+    return found != UINT64_MAX ? found : 0;
+}
+
 static uint64_t free_bytes_of(const pleat__block *block)
 {
     return block != NULL && block->state == PLEAT__BLOCK_FREE ? block->bytes : 0;
@@ -497,6 +523,7 @@ const pleat__policy_ops pleat__policy_gmlake = {
     .free = free_address,
     .block_of = block_of,
     .adjacent_free = adjacent_free,
+    .next = next,
     .reclaim = reclaim,
     .idle = idle,
     .audit = audit,

@@ -329,6 +329,17 @@ static pleat_result block_of(void *opaque, pleat_va address, pleat_block *block)
 }
 
 /* Free bytes of the pool before and behind; at most a chunk on each side is looked at. */
+static pleat_va next(void *opaque, pleat_va address)
+{
+    const policy *self = opaque;
+    uint64_t from =
+        address > self->base ? pleat__ceil_div(address - self->base, PLEAT__GRANULE_BYTES) : 0;
+    uint64_t granule = pleat__bits_at_least(&self->starts, from);
+    pleat_va placed = granule != PLEAT__BITS_NONE ? self->base + granule * PLEAT__GRANULE_BYTES : 0;
+    pleat_va cached = pleat__caching_next(self->caching, address);
+    return placed == 0 || (cached != 0 && cached < placed) ? cached : placed;
+}
+
 static pleat_result adjacent_free(void *opaque, pleat_va address, uint64_t *before, uint64_t *after)
 {
     const policy *self = opaque;
@@ -464,6 +475,7 @@ const pleat__policy_ops pleat__policy_stweaver = {
     .free = free_address,
     .block_of = block_of,
     .adjacent_free = adjacent_free,
+    .next = next,
     .reclaim = reclaim,
     .idle = idle,
     .mark = mark,

@@ -3,6 +3,8 @@
  */
 #include "fixture.h"
 
+#include <time.h>
+
 typedef struct walked {
     pleat_va until; /* where the last block ended; 0 at first */
     uint64_t allocated, bytes, requested;
@@ -52,6 +54,34 @@ static void walk_visits_every_mapped_byte_once(void **state)
         assert_ok(pleat_walk(f.runtime, note_block, &w));
         assert_int_equal(w.allocated, 0);
         assert_result(pleat_walk(f.runtime, NULL, NULL), PLEAT_E_INVALID);
+        end(&f);
+    }
+}
+
+static double own_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Memory that is free is passed over at once, however much it is: granule by granule it took some
+ * seconds, under the lock. */
+static void walk_passes_over_free_memory(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        begin(&f, policies[i], 64ull << 30, 0);
+        pleat_va large = take(&f, 32ull << 30, 0), behind = take(&f, 2 * MIB, 0);
+        assert_ok(pleat_free(f.runtime, large));
+        walked w = {.ordered = true};
+        double begun = own_seconds();
+        assert_ok(pleat_walk(f.runtime, note_block, &w));
+        assert_true(own_seconds() - begun < 0.4);
+        assert_true(w.ordered);
+        assert_int_equal(w.allocated, 1);
+        assert_ok(pleat_free(f.runtime, behind));
         end(&f);
     }
 }
@@ -114,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(walk_visits_every_mapped_byte_once),
+        cmocka_unit_test(walk_passes_over_free_memory),
         cmocka_unit_test(dump_says_all_in_text_and_json),
         cmocka_unit_test(dump_reports_what_cannot_be_written),
     };
