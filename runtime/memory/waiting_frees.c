@@ -11,7 +11,8 @@ typedef struct wishes {
     const pleat__waiting_frees *waiting;
     const pleat__chunk_set *chunks; /* the place's; NULL: any */
     uint16_t stream;
-    uint32_t granules;
+    uint32_t granules; /* still wanted */
+    uint32_t found;    /* of the free that was looked at last */
 } wishes;
 
 void pleat__waiting_init(pleat__waiting_frees *waiting, pleat__heap *heap,
@@ -44,17 +45,21 @@ static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
     *owner = waiting->heap->streams[entry->stream];
     if (wish->chunks != NULL)
         return pleat__chunk_set_meets(wish->chunks, entry);
-    if (entry->stream != wish->stream)
-        return false;
-    wish->granules -= entry->granules < wish->granules ? entry->granules : wish->granules;
-    return true;
+    wish->found = entry->granules;
+    return entry->stream == wish->stream;
+}
+
+static void count_found(void *opaque)
+{
+    wishes *wish = opaque;
+    wish->granules -= wish->found < wish->granules ? wish->found : wish->granules;
 }
 
 static bool order(const pleat__waiting_frees *waiting, wishes wish)
 {
     pleat__pending *pending = waiting->pending;
     uint64_t ordered = pending->ordered;
-    uint64_t freed = pleat__pending_order(pending, is_wanted, &wish);
+    uint64_t freed = pleat__pending_order(pending, is_wanted, count_found, &wish);
     *waiting->heap->streams_ordered += pending->ordered - ordered;
     return freed > 0;
 }

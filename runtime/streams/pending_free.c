@@ -288,6 +288,7 @@ static bool is_ordered(pleat__pending *pending, pleat__pending_entry *entry, ple
 /* What a request wants of the frees that wait, and what is known of streams meanwhile. */
 typedef struct wish {
     pleat__pending_wanted wanted;
+    pleat__pending_granted granted;
     void *context;
     streams refused;
 } wish;
@@ -296,13 +297,17 @@ static bool is_granted(pleat__pending *pending, pleat__pending_entry *entry, voi
 {
     wish *by = opaque;
     pleat_stream owner;
-    return by->wanted(by->context, entry->address, &owner) &&
-           is_ordered(pending, entry, owner, &by->refused);
+    if (!by->wanted(by->context, entry->address, &owner) ||
+        !is_ordered(pending, entry, owner, &by->refused))
+        return false;
+    by->granted(by->context);
+    return true;
 }
 
-uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes)
+uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted,
+                              pleat__pending_granted granted, void *wishes)
 {
-    wish by = {.wanted = wanted, .context = wishes};
+    wish by = {.wanted = wanted, .granted = granted, .context = wishes};
     return walk(pending, SEARCHED, is_granted, &by);
 }
 

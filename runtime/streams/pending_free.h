@@ -84,10 +84,13 @@ PLEAT_NODISCARD pleat_result pleat__pending_free(pleat__pending *pending, pleat_
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most);
 /* Whether a free that waits is wanted now; *owner is then the stream of its block. */
 typedef bool (*pleat__pending_wanted)(void *context, pleat_va address, pleat_stream *owner);
+/* The one that was just wanted is handed over. */
+typedef void (*pleat__pending_granted)(void *context);
 /* Hands over the frees that are wanted, behind their events in the order of their blocks' streams;
  * how many. It looks at the oldest, and at as many from where the last search or poll ended. One
  * whose events or stream the driver refuses waits on. */
-uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted, void *wishes);
+uint64_t pleat__pending_order(pleat__pending *pending, pleat__pending_wanted wanted,
+                              pleat__pending_granted granted, void *wishes);
 /* The events that all frees wait for, as far as the driver recorded them, to be waited for without
  * the caller's lock; how many. The array is the caller's to free; events are never destroyed before
  * pleat__pending_destroy. 0 when there is no host memory for it. */

@@ -614,6 +614,12 @@ static bool wants_none(void *context, pleat_va address, pleat_stream *owner)
     return false;
 }
 
+static void none_is_granted(void *context)
+{
+    (void)context;
+    fail();
+}
+
 /* A request was once made to look at all frees that wait: with 100,000 it took 4 ms. */
 static void streams_are_searched_for_a_bounded_number_of_frees(void **state)
 {
@@ -633,12 +639,41 @@ static void streams_are_searched_for_a_bounded_number_of_frees(void **state)
         assert_ok(pleat_free(f.runtime, addresses[i]));
     /* The oldest 512 each time, and the next 512 of the others. */
     for (int i = 1; i <= 5; i++) {
-        assert_int_equal(pleat__pending_order(&f.runtime->pending, wants_none, &seen), 0);
+        assert_int_equal(
+            pleat__pending_order(&f.runtime->pending, wants_none, none_is_granted, &seen), 0);
         assert_true(seen.count <= 1024 * (uint64_t)i);
     }
     for (int i = 0; i < 3000; i++)
         assert_true(seen.of[(addresses[i] - seen.first) / seen.stride]);
     assert_ok(pleat__host_stream_release(&f.vmm, 7));
+    end(&f);
+}
+
+/* A free whose stream the driver does not make wait is no memory: the next one is wanted as well.
+ */
+static void streams_count_what_they_were_made_to_wait_for(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va addresses[2];
+    open_host(&f, 1024 * MIB, true);
+    pleat_runtime_options options = {.size = sizeof options};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    for (int i = 0; i < 8; i++)
+        take(&f, 2 * MIB, 0); /* the busiest, which waits for none */
+    assert_ok(pleat__host_stream_hold(&f.host, 7));
+    for (int i = 0; i < 2; i++) {
+        addresses[i] = take(&f, 4 * MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, addresses[i], 7));
+    }
+    for (int i = 0; i < 2; i++)
+        assert_ok(pleat_free(f.runtime, addresses[i]));
+    assert_int_equal(f.runtime->pending.waiting, 2);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_stream_wait, .nth = 1});
+    assert_true(pleat__waiting_order(&policy_of(&f)->waiting, 1, 4 * MIB / PLEAT__GRANULE_BYTES));
+    assert_int_equal(pleat__fault_hits(&f.vmm), 1);
+    assert_int_equal(f.runtime->pending.waiting, 1);
+    assert_ok(pleat__host_stream_release(&f.host, 7));
     end(&f);
 }
 
@@ -902,6 +937,7 @@ int main(void)
         cmocka_unit_test(streams_do_not_answer_to_anothers_refusal),
         cmocka_unit_test(streams_that_are_slow_are_in_no_others_way),
         cmocka_unit_test(streams_are_searched_for_a_bounded_number_of_frees),
+        cmocka_unit_test(streams_count_what_they_were_made_to_wait_for),
         cmocka_unit_test(nothing_is_unmapped_without_an_event),
         cmocka_unit_test(streams_are_waited_for_before_a_refusal),
         cmocka_unit_test(streams_are_waited_for_at_the_end_whatever_is_refused),
