@@ -102,16 +102,27 @@ void pleat__gate_unlock(pleat__gate *gate)
         pthread_mutex_unlock(&gate->turn);
 }
 
-void pleat__gate_lock_turn(pleat__gate *gate)
+/* For the turn, from now on. A thread of Pleat's own that takes it again and again would have it
+ * each time: it is not waited for. */
+static void announce(pleat__gate *gate)
+{
+    atomic_fetch_add(&gate->awaited, !pleat__on_mapper());
+}
+
+/* pre: it was announced. */
+static void take_turn(pleat__gate *gate)
 {
     uint64_t begun = wait_begins(gate);
-    /* A thread of Pleat's own that takes the turn again and again would have it each time. */
-    uint32_t waits = !pleat__on_mapper();
-    atomic_fetch_add(&gate->awaited, waits);
     pthread_mutex_lock(&gate->turn);
-    atomic_fetch_sub(&gate->awaited, waits);
+    atomic_fetch_sub(&gate->awaited, !pleat__on_mapper());
     take_lock(gate, begun);
     note_turn(gate);
+}
+
+void pleat__gate_lock_turn(pleat__gate *gate)
+{
+    announce(gate);
+    take_turn(gate);
 }
 
 pleat_result pleat__gate_turn(pleat__gate *gate)
@@ -128,10 +139,9 @@ void pleat__gate_await_turn(pleat__gate *gate)
 {
     if (mine(gate))
         return;
-    atomic_fetch_add(&gate->awaited, 1);
+    announce(gate);
     pleat__gate_unlock(gate);
-    pleat__gate_lock_turn(gate);
-    atomic_fetch_sub(&gate->awaited, 1);
+    take_turn(gate);
 }
 
 void pleat__gate_let_pass(pleat__gate *gate)
