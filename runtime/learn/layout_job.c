@@ -52,10 +52,9 @@ static uint64_t home_pages(const placing *p)
 }
 
 /* Pages below the views at which the plan has a chunk and the pool has none. */
-static uint32_t missing_chunks(placing *p)
+static uint32_t missing_chunks(const placing *p)
 {
     uint32_t missing = 0;
-    find_homes(p);
     for (uint64_t page = 0; page < home_pages(p); page++)
         missing += p->table[page] != PLEAT__NO_CHUNK && p->homes[page] == PLEAT__NO_CHUNK;
     return missing;
@@ -66,19 +65,21 @@ static uint32_t missing_chunks(placing *p)
 static pleat_result make_chunks(placing *p)
 {
     pleat__chunk_pool *pool = p->layouts->heap->pool;
+    find_homes(p);
     uint32_t missing = missing_chunks(p);
     uint64_t resting = pool->held >> pool->occupancy.shift;
     if (missing == 0)
         return PLEAT_OK;
     if (pleat__space_room(pool->space) < (missing + resting) * p->page_bytes)
         return pleat__fail(PLEAT_E_BUDGET, "no room for %u chunks of a larger layout", missing);
-    return pleat__chunk_pool_promise(pool, missing);
+    PLEAT_TRY(pleat__chunk_pool_promise(pool, missing));
+    find_homes(p);
+    return PLEAT_OK;
 }
 
 /* From the plan's chunks to the pool's, by the page that both are at home at. */
 static void translate(placing *p)
 {
-    find_homes(p);
     for (uint64_t page = 0; page < home_pages(p); page++)
         if (p->table[page] != PLEAT__NO_CHUNK)
             p->numbers[p->table[page]] = p->homes[page];
@@ -171,8 +172,14 @@ static pleat_result place(placing *p)
     pleat__plan_pages pages = {.chunks = p->table,
                                .moved_from = p->view_page,
                                .moved_by = views != 0 ? p->page - p->view_page : 0};
-    if (result == PLEAT_OK)
-        result = pleat__schedule_layout(layouts->arena, pool, p->plan, &pages, &p->made->schedule);
+    if (result == PLEAT_OK) {
+        /* Nobody else knows of it yet, and what it reads of the pool never changes. */
+        pleat__schedule *schedule = NULL;
+        pleat__gate_leave(pool->gate);
+        result = pleat__schedule_layout(layouts->arena, pool, p->plan, &pages, &schedule);
+        pleat__gate_enter(pool->gate);
+        p->made->schedule = schedule;
+    }
     if (result != PLEAT_OK && views != 0)
         unmap_views(p);
     return result;
