@@ -4,7 +4,6 @@
  * LOCKING  One lock a runtime, around every call of its policy and of its pending frees, and left
  *          for driver verbs and waits (gate.h). The memory callback is called without it.
  */
-#include <plan/base/plan.h>
 #include <runtime/face/runtime_internal.h>
 
 #include <internal/check.h>

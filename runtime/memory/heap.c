@@ -52,6 +52,8 @@ void pleat__heap_release(pleat__heap *heap)
     pleat__arena_free(heap->arena, heap->notes);
     pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
+    pleat__arena_free(heap->arena, heap->shown);
+    pleat__arena_free(heap->arena, heap->loose);
     pleat__overflow_release(&heap->overflow);
     if (heap->pool->gate->gather_context == heap)
         heap->pool->gate->gather = NULL;
@@ -287,8 +289,8 @@ bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
 }
 
 /* Makes a run's chunks the stream's own; false when one is in part another stream's. *ordered: a
- * bit for each stream that need not be waited for again: one wait
- * covers all of a place's chunks, of which there may be hundreds. */
+ * bit for each stream that need not be waited for again: one wait covers all of a place's chunks,
+ * of which there may be hundreds. */
 static bool run_claim(pleat__heap *heap, pleat__run run, uint16_t stream, uint64_t *ordered)
 {
     uint32_t last = pleat__chunk_of(heap->pool, run.begin + run.count - 1);

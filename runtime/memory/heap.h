@@ -130,6 +130,9 @@ typedef struct pleat__heap {
     uint32_t *gathered;   /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
+    uint8_t *shown;             /* remap.c's, by chunk, for so many: a view shows it ... */
+    struct pleat__loose *loose; /* ... and free handles that it does not show */
+    uint32_t exchange_capacity;
     pleat__deferred_unmap *refused;        /* pages of views that could not be unmapped yet */
     struct pleat__waiting_frees *waiting;  /* waiting_frees.h; NULL: nothing waits */
     const struct pleat__place_map *places; /* where a place will be noted; NULL: nowhere */
@@ -251,7 +254,9 @@ static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t
 {
     return (pleat__place){.address = pleat__chunk_pool_address(heap->pool, granule),
                           .run = {granule, granules},
-                          .granules = granules};
+                          .granules = granules,
+                          .stream =
+                              (heap->zone_of[pleat__chunk_of(heap->pool, granule)] / 2) & 63u};
 }
 
 /* The occupancy of a place, and its notes. */

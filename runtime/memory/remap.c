@@ -191,15 +191,15 @@ static bool find(search *s)
 /* ---- what comes ---- */
 
 /* A free handle that the view does not show. */
-typedef struct loose {
+typedef struct pleat__loose {
     uint32_t first, pages;
     uint32_t order; /* in which it was found */
 } loose;
 
 typedef struct exchange {
     pleat__heap *heap;
-    uint8_t *shown; /* by chunk: the view shows it */
-    loose *loose;   /* free handles that it does not show */
+    uint8_t *shown; /* the heap's tables */
+    loose *loose;
     uint32_t loose_count;
     uint32_t *chunks; /* the view's, as they shall be */
     pleat__page_run *parts;
@@ -262,29 +262,41 @@ static bool fill_all(const search *s, exchange *x)
     return begin >= best->until || fill(x, begin, best->until);
 }
 
+/* The tables by chunk stay: they are as long as there are chunks. */
+static bool reserve_tables(pleat__heap *heap)
+{
+    uint32_t wanted = heap->pool->capacity;
+    if (heap->exchange_capacity >= heap->pool->count)
+        return true;
+    uint8_t *shown = pleat__arena_realloc(heap->arena, heap->shown, wanted);
+    if (shown == NULL)
+        return false;
+    heap->shown = shown;
+    loose *all = pleat__arena_realloc(heap->arena, heap->loose, wanted * sizeof *all);
+    if (all == NULL)
+        return false;
+    heap->loose = all;
+    heap->exchange_capacity = wanted;
+    return true;
+}
+
 /* false: free handles do not come out even, or are too many, or there is no host memory. */
 static bool exchange_plan(exchange *x, const search *s)
 {
     const pleat__chunk_pool *pool = x->heap->pool;
     const pleat__view *view = s->best.view;
-    x->shown = pleat__arena_calloc(pool->arena, pool->count, 1);
-    x->loose = pleat__arena_alloc(pool->arena, pool->count * sizeof *x->loose);
     x->parts = pleat__arena_alloc(pool->arena, (s->best.handles + 1ull) * sizeof *x->parts);
-    if (x->shown == NULL || x->loose == NULL || x->parts == NULL)
+    if (x->parts == NULL || !reserve_tables(x->heap))
         return false;
+    x->shown = x->heap->shown;
+    x->loose = x->heap->loose;
+    memset(x->shown, 0, pool->count);
     for (uint32_t i = 0; i < view->pages; i++)
         x->shown[view->chunks[i]] = 1;
     pleat__heap_each_whole(x->heap, s->zone, add_loose, x);
     qsort(x->loose, x->loose_count, sizeof *x->loose, compare_loose);
     memcpy(x->chunks, view->chunks, view->pages * sizeof *x->chunks);
     return fill_all(s, x) && pays(s, view, x->handles);
-}
-
-static void exchange_free(const exchange *x)
-{
-    pleat__arena_free(x->heap->arena, x->shown);
-    pleat__arena_free(x->heap->arena, x->loose);
-    pleat__arena_free(x->heap->arena, x->parts);
 }
 
 /* ---- the exchange ---- */
@@ -333,7 +345,7 @@ pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zo
         s.best.view->exchanged += s.best.handles;
     if (result != PLEAT_OK)
         pleat__view_free(heap, made);
-    exchange_free(&x);
+    pleat__arena_free(heap->arena, x.parts);
     heap->view_ns += pleat__heap_now(heap) - begun;
     return result;
 }

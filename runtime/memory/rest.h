@@ -18,8 +18,8 @@
 
 /* Lays wholly free handles to rest, the highest first, until the space has at most `keep_bytes` of
  * the device, and all whose memory is the host's, when the GPU is done with them; how many bytes
- * went. What a stream has left over that captures
- * unannounced stays. pre: the turn; the lock is left meanwhile. */
+ * went. What a stream has left over that captures unannounced stays. pre: the turn; the lock is
+ * left meanwhile. */
 uint64_t pleat__rest_idle(pleat__heap *heap, uint64_t keep_bytes);
 /* Lays all idle handles to rest but those that meet `needed` and, of the others, `reserve_bytes`.
  * `needed` was listed before the lock was left, and may be of an older schedule. Else as above. */
@@ -31,8 +31,8 @@ uint64_t pleat__rest_spared(pleat__heap *heap, const pleat__chunk_set *needed,
  * pre: the turn. */
 void pleat__rest_join(pleat__heap *heap, bool followed);
 /* Wakes so many chunks, or fewer when memory runs out, the highest first: what the program has from
- * the beginning lies lowest in a plan. *woken: how many. `visit`
- * is told of each run of granules that is free again. pre: the turn; the lock is left meanwhile. */
+ * the beginning lies lowest in a plan. *woken: how many. `visit` is told of each run of granules
+ * that is free again. pre: the turn; the lock is left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t chunks,
                                               pleat__occupancy_visit visit, void *context,
                                               uint32_t *woken);
