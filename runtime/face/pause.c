@@ -58,9 +58,9 @@ static pleat__chunk *chunk_at(const pleat_runtime *runtime, uint64_t page)
     return pleat__space_chunk_at(runtime->space, page, NULL);
 }
 
-static bool can_rest(const pleat__chunk *chunk)
+static bool can_rest(const pleat_runtime *runtime, const pleat__chunk *chunk)
 {
-    return chunk != NULL && !chunk->rests && !chunk->imported && chunk->stuck == 0;
+    return pleat__space_can_rest(runtime->space, chunk);
 }
 
 typedef pleat_result (*block_call)(pleat_runtime *runtime, pleat__pause *pause,
@@ -92,7 +92,7 @@ static pleat_result list_chunks(pleat_runtime *runtime, pleat__pause *pause,
     pages of = pages_of(runtime, block);
     for (uint64_t page = of.first; page < of.end; page++) {
         pleat__chunk *chunk = chunk_at(runtime, page);
-        if (can_rest(chunk) && !chunk->on_host)
+        if (can_rest(runtime, chunk) && !chunk->on_host)
             PLEAT_TRY(pleat__pause_add(runtime, pause, chunk));
     }
     return PLEAT_OK;
@@ -105,7 +105,7 @@ static pleat_result strike_chunks(pleat_runtime *runtime, pleat__pause *pause,
     pages of = pages_of(runtime, block);
     (void)pause;
     for (uint64_t page = of.first; page < of.end; page++)
-        if (can_rest(chunk_at(runtime, page)))
+        if (can_rest(runtime, chunk_at(runtime, page)))
             chunk_at(runtime, page)->listed = false;
     return PLEAT_OK;
 }
@@ -120,7 +120,7 @@ static pleat_result list_copies(pleat_runtime *runtime, pleat__pause *pause,
     for (uint64_t page = of.first; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
         pleat_va from = base + page * size, to = from + size;
-        if (!can_rest(chunk) || !chunk->listed)
+        if (!can_rest(runtime, chunk) || !chunk->listed)
             continue;
         PLEAT_TRY(pleat__transfer_add(runtime->arena, &pause->transfer,
                                       from < block->address ? block->address : from,

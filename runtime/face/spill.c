@@ -122,8 +122,7 @@ static pleat_result list(pleat_runtime *runtime, bool on_host, chunks *found)
         uint64_t first = (at - base) / size, end = pleat__ceil_div(at - base + block.bytes, size);
         for (uint64_t page = first; page < end && result == PLEAT_OK; page++) {
             pleat__chunk *chunk = pleat__space_chunk_at(runtime->space, page, NULL);
-            if (chunk != NULL && !chunk->rests && !chunk->imported && chunk->stuck == 0 &&
-                chunk->on_host == on_host)
+            if (pleat__space_can_rest(runtime->space, chunk) && chunk->on_host == on_host)
                 result = add(runtime, found, chunk, rank_of(runtime, block.address));
         }
         at = block.address + block.bytes;

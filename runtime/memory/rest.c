@@ -64,7 +64,7 @@ static void list_idle(const pleat__heap *heap, uint64_t bytes, uint64_t kept, ha
         first = pleat__first_of(pool, c - 1);
         const pleat__chunk *handle = pool->chunks[first];
         if (handle == NULL || (found >= bytes && !handle->on_host) ||
-            !pleat__heap_is_idle(heap, first, kept) || handle->stuck != 0)
+            !pleat__heap_is_idle(heap, first, kept) || !pleat__space_can_rest(pool->space, handle))
             continue;
         handles_add(pool, idle, first);
         found += handle->on_host ? 0 : handle->pages * pool->page_bytes;

@@ -133,7 +133,8 @@ bool pleat__view_slice(pleat__heap *heap, pleat__view *view, uint32_t first, uin
         (pleat__place){.address = heap->pool->base + (view->page + first) * heap->pool->page_bytes +
                                   ((uint64_t)offset << PLEAT__GRANULE_SHIFT),
                        .several = &made->runs,
-                       .granules = granules};
+                       .granules = granules,
+                       .stream = view->stream & 63u};
     return true;
 }
 
