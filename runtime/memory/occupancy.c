@@ -37,15 +37,14 @@ void pleat__occupancy_release(pleat__occupancy *occupancy)
 }
 
 /* The arrays of counters and masks, twice as long each time; what is new is 0. */
-static bool grow_array(const pleat__occupancy *occupancy, void **array, size_t size,
-                       uint32_t capacity)
+/* The array with room for so many, 0 behind those that there were; NULL: it is as it was. */
+static void *grow_array(const pleat__occupancy *occupancy, void *array, size_t size,
+                        uint32_t capacity)
 {
-    char *grown = pleat__arena_realloc(occupancy->arena, *array, capacity * size);
-    if (grown == NULL)
-        return false;
-    memset(grown + occupancy->capacity * size, 0, (capacity - occupancy->capacity) * size);
-    *array = grown;
-    return true;
+    char *grown = pleat__arena_realloc(occupancy->arena, array, capacity * size);
+    if (grown != NULL)
+        memset(grown + occupancy->capacity * size, 0, (capacity - occupancy->capacity) * size);
+    return grown;
 }
 
 static bool grow_arrays(pleat__occupancy *occupancy, uint32_t chunks)
@@ -60,9 +59,14 @@ static bool grow_arrays(pleat__occupancy *occupancy, uint32_t chunks)
     if (rows == NULL)
         return false;
     occupancy->rows = rows;
-    if (!grow_array(occupancy, (void **)&occupancy->used, sizeof *occupancy->used, capacity) ||
-        !grow_array(occupancy, (void **)&occupancy->masks, sizeof *occupancy->masks, capacity))
+    void *used = grow_array(occupancy, occupancy->used, sizeof *occupancy->used, capacity);
+    if (used == NULL)
         return false;
+    occupancy->used = used;
+    void *masks = grow_array(occupancy, occupancy->masks, sizeof *occupancy->masks, capacity);
+    if (masks == NULL)
+        return false;
+    occupancy->masks = masks;
     occupancy->capacity = capacity;
     return true;
 }
