@@ -227,7 +227,6 @@ pleat_result pleat__schedule_layout(pleat__arena *arena, const pleat__chunk_pool
     if (schedule == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
     schedule->arena = arena;
-    schedule->plan = plan;
     loader load = {.pool = pool, .plan = plan, .pages = pages};
     pleat_result result = load_all(schedule, &load);
     if (result != PLEAT_OK) {

@@ -23,9 +23,8 @@ typedef struct pleat__schedule {
     pleat__arena *arena;
     pleat__expected *items;
     uint32_t count;
-    bool learned;           /* from a recording: its places may change, and its views are pinned */
-    const pleat_plan *plan; /* that it was loaded from, which stays; NULL: learned */
-    pleat__runs *several;   /* a plan's: the places of more than one run */
+    bool learned;         /* from a recording: its places may change, and its views are pinned */
+    pleat__runs *several; /* a plan's: the places of more than one run */
     uint32_t several_count;
     pleat__run *runs;
     pleat__lane_space *lanes; /* a plan's */
