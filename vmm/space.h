@@ -7,11 +7,12 @@
  * maps in about 83 us on an H200, the same bytes in single chunks take 26 ms).
  *
  * UNITS    Pages of the window, counted from its start; a page is the device's granularity (2 MiB).
- * UNWIND   Unless it says otherwise a function that fails leaves things as they were, or
- * quarantines the range whose state became unknown and counts it. BUDGET   Bytes are reserved
- * before a chunk is created, and given back when it is released. THREADS  A space locks for itself;
- * no lock is held during a driver verb that another thread's address arithmetic would need. A
- * chunk, and a range of pages that was taken, is one caller's at a time.
+ * UNWIND   Unless it says otherwise a function that fails leaves things as they were, or it
+ *          quarantines the range whose state became unknown and counts it.
+ * BUDGET   Bytes are reserved before a chunk is created, and given back when it is released.
+ * THREADS  A space locks for itself; no lock is held during a driver verb that another thread's
+ *          address arithmetic would need. A chunk, and a range of pages that was taken, is one
+ *          caller's at a time.
  */
 #ifndef PLEAT_VMM_SPACE_H
 #define PLEAT_VMM_SPACE_H

@@ -32,6 +32,12 @@ void pleat__waiting_release(pleat__waiting_frees *waiting)
     waiting->heap = NULL;
 }
 
+static void count_found(void *opaque)
+{
+    wishes *wish = opaque;
+    wish->granules -= wish->found < wish->granules ? wish->found : wish->granules;
+}
+
 static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
 {
     wishes *wish = opaque;
@@ -47,12 +53,6 @@ static bool is_wanted(void *opaque, pleat_va address, pleat_stream *owner)
         return pleat__chunk_set_meets(wish->chunks, entry);
     wish->found = entry->granules;
     return entry->stream == wish->stream;
-}
-
-static void count_found(void *opaque)
-{
-    wishes *wish = opaque;
-    wish->granules -= wish->found < wish->granules ? wish->found : wish->granules;
 }
 
 static bool order(const pleat__waiting_frees *waiting, wishes wish)

@@ -40,6 +40,23 @@ static void error_keeps_code_and_context(void **state)
     assert_memory_equal(pleat_last_error(), &first, sizeof first);
 }
 
+static void error_that_is_kept_is_of_its_own_result(void **state)
+{
+    (void)state;
+    assert_result(pleat_fail(PLEAT_E_LIMIT, "100%"), PLEAT_E_LIMIT);
+    pleat_error why = pleat__failure(PLEAT_E_LIMIT), other = pleat__failure(PLEAT_E_DRIVER);
+    assert_string_equal(why.text, "100%");
+    assert_result(other.result, PLEAT_E_DRIVER);
+    assert_string_equal(other.text, pleat_result_text(PLEAT_E_DRIVER));
+    assert_result(pleat__fail_again(&other), PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text, other.text);
+    assert_result(pleat__fail_again(&why), PLEAT_E_LIMIT);
+    assert_string_equal(pleat_last_error()->text, "100%");
+    pleat_error none = pleat__failure(PLEAT_OK);
+    assert_result(pleat__fail_again(&none), PLEAT_OK);
+    assert_string_equal(pleat_last_error()->text, "100%");
+}
+
 static void error_long_texts_are_cut(void **state)
 {
     (void)state;
@@ -211,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(result_every_one_has_name_and_text),
         cmocka_unit_test(error_keeps_code_and_context),
+        cmocka_unit_test(error_that_is_kept_is_of_its_own_result),
         cmocka_unit_test(error_long_texts_are_cut),
         cmocka_unit_test(range_arithmetic_says_overflow),
         cmocka_unit_test(range_half_open_overlap),

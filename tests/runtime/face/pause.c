@@ -478,6 +478,25 @@ static void pause_survives_each_verb_that_fails(void **state)
     fail_all(3, failing_job, &shape);
 }
 
+/* The reason why is told once, behind what it was for. */
+static void pause_says_why_streams_cannot_be_waited_for(void **state)
+{
+    (void)state;
+    fixture f;
+    open_host(&f, 1024 * MIB, true);
+    pleat_runtime_options options = {.size = sizeof options};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    take(&f, 5000000, 0);
+    pleat__fault_arm(
+        &f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_record, .nth = 1, .forever = true});
+    assert_result(pleat_pause(f.runtime, NULL), PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text,
+                        "pause: the streams cannot be waited for: event_record: made to fail");
+    assert_string_equal(pleat_last_error()->native_name, "CUDA_ERROR_UNKNOWN");
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +516,7 @@ int main(void)
         cmocka_unit_test(pause_sets_what_lives_apart),
         cmocka_unit_test(pause_keeps_what_lives_in_views_and_holes),
         cmocka_unit_test(pause_survives_each_verb_that_fails),
+        cmocka_unit_test(pause_says_why_streams_cannot_be_waited_for),
     };
     return cmocka_run_group_tests_name("pause", tests, NULL, NULL);
 }
