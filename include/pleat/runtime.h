@@ -87,7 +87,7 @@ PLEAT_API pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes,
  * Meanwhile the program must not use what is paused; it may free it, and allocate. */
 
 enum {
-    PLEAT_OFFLOAD_HOST = 0,    /* what lives is copied to pinned host memory, and back */
+    PLEAT_OFFLOAD_HOST = 0, /* what lives is copied to pinned host memory, and back */
     PLEAT_OFFLOAD_DISCARD = 1, /* nothing is copied: what comes back is undefined */
 };
 
@@ -103,10 +103,10 @@ typedef struct pleat_pause_options {
  * nothing was ever allocated with the tag. PLEAT_E_UNSUPPORTED: by this policy. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_pause(pleat_runtime *runtime,
                                                    const pleat_pause_options *options);
-/* What was paused by that tag, or (NULL) all, pause by pause. One that fails stays paused, with
- * those behind it, and may be resumed later: PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY; PLEAT_E_DRIVER:
- * not where a verb that failed lost a place. PLEAT_E_STATE: nothing is paused. PLEAT_E_NOT_FOUND as
- * above. */
+/* What was paused by that tag, or (NULL) all, pause by pause; where another thread resumes one,
+ * that is waited for. One that fails stays paused, with those behind it, and may be resumed later:
+ * PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY; PLEAT_E_DRIVER: not where a verb that failed lost a place.
+ * PLEAT_E_STATE: nothing is paused. PLEAT_E_NOT_FOUND as above. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_resume(pleat_runtime *runtime, const char *tag);
 /* What the calling thread allocates from now on has this tag, on every runtime, but for what lies
  * in a capture's memory (pleat_capture_begin), which has none; NULL or "" ends it. PLEAT_E_LIMIT:

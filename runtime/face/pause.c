@@ -392,6 +392,7 @@ pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
 {
     uint64_t then = 0, bytes = bytes_of(runtime, pause);
     pleat_result result;
+    pause->wakes = true;
     for (;;) {
         pleat__gate_leave(&runtime->gate);
         result = wake(runtime, pause);
@@ -402,21 +403,32 @@ pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
     pleat__gate_await_turn(&runtime->gate);
     pleat_error why = pleat__failure(result);
     pleat__tenancy_served(runtime->tenancy);
+    pause->wakes = false;
     if (pleat__fail_again(&why) != PLEAT_OK)
         return pleat__context(result, "resume");
     pleat__pause_end(runtime, pause);
     return PLEAT_OK;
 }
 
+/* The newest of those that a resume of the tag is for. */
+static pleat__pause *paused_by(const pleat_runtime *runtime, uint32_t tag)
+{
+    pleat__pause *at = runtime->pauses.first;
+    while (at != NULL && tag != 0 && at->tag != tag)
+        at = at->next;
+    return at;
+}
+
+/* Each time from the list's beginning: who waits for room leaves the turn, and others pause and
+ * resume meanwhile. */
 static pleat_result resume_locked(pleat_runtime *runtime, uint32_t tag)
 {
     bool any = false;
-    for (pleat__pause *at = runtime->pauses.first, *next; at != NULL; at = next) {
-        next = at->next;
-        if (tag != 0 && at->tag != tag)
-            continue;
-        PLEAT_TRY(pleat__pause_wake(runtime, at));
-        any = true;
+    for (pleat__pause *at; (at = paused_by(runtime, tag)) != NULL; any = true) {
+        if (at->wakes)
+            pleat__tenancy_pause(runtime);
+        else
+            PLEAT_TRY(pleat__pause_wake(runtime, at));
     }
     return any ? PLEAT_OK : pleat__fail(PLEAT_E_STATE, "nothing is paused");
 }

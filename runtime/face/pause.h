@@ -19,6 +19,7 @@
 typedef struct pleat__pause {
     struct pleat__pause *next;
     uint32_t tag;   /* 0: all */
+    bool wakes;     /* a thread resumes it, which may leave the turn to wait for room */
     uint64_t frees; /* for which there is room */
     pleat__chunk **chunks;
     size_t chunk_count, chunk_capacity;

@@ -242,8 +242,7 @@ void pleat__tenancy_end(pleat__tenancy *tenancy)
 
 /* ---- asking ---- */
 
-/* Lets others have lock and turn for a moment. */
-static void pause_a_little(pleat_runtime *runtime)
+void pleat__tenancy_pause(pleat_runtime *runtime)
 {
     pleat__gate_unlock(&runtime->gate);
     nanosleep(&(struct timespec){.tv_nsec = (long)ASK_NS}, NULL);
@@ -297,7 +296,7 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *the
         if (!standing.is_shared ||
             pleat__now_ns() - tenancy->wanted_ns >= patience(tenancy, &standing))
             return false;
-        pause_a_little(tenancy->runtime);
+        pleat__tenancy_pause(tenancy->runtime);
     }
 }
 

@@ -42,6 +42,8 @@ void pleat__tenancy_mark(pleat__tenancy *tenancy);
  * which begins as 0): after waiting for it, for as long as the grace time lasts. pre: the turn,
  * which is left meanwhile, as the lock is. */
 bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *then);
+/* Lets others have lock and turn for a moment, as waiting does between two looks. pre: the turn */
+void pleat__tenancy_pause(pleat_runtime *runtime);
 /* The request has ended, served or not. */
 void pleat__tenancy_served(pleat__tenancy *tenancy);
 /* The most that the runtime may have now: less than its cap while it owes. */

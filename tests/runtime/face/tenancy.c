@@ -480,6 +480,44 @@ static void tenancy_a_device_that_others_fill_is_refused_in_time(void **state)
     end_pair(&p);
 }
 
+typedef struct waker {
+    pleat_runtime *runtime;
+    pleat_result result;
+} waker;
+
+static void *resume_all(void *context)
+{
+    waker *w = context;
+    w->result = pleat_resume(w->runtime, NULL);
+    return NULL;
+}
+
+/* A resume that waits for what others give back leaves the turn to other threads meanwhile: none of
+ * them ends the pause under it. */
+static void tenancy_two_resumes_wait_for_the_same_room(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va held[8], others[12];
+    pthread_t threads[2];
+    begin_pair(&p, "tenants:user,guarantee:32m,grace_ms:10000", "tenants:user");
+    take_all(p.f.runtime, held, 8);
+    assert_ok(pleat_pause(p.f.runtime, NULL));
+    take_all(p.other, others, 12);
+    waker wakers[2] = {{.runtime = p.f.runtime}, {.runtime = p.f.runtime}};
+    for (int w = 0; w < 2; w++)
+        assert_int_equal(pthread_create(&threads[w], NULL, resume_all, &wakers[w]), 0);
+    settle_for(100);
+    free_all(p.other, others, 12);
+    for (int w = 0; w < 2; w++) {
+        assert_int_equal(pthread_join(threads[w], NULL), 0);
+        assert_ok(wakers[w].result);
+    }
+    assert_result(pleat_resume(p.f.runtime, NULL), PLEAT_E_STATE);
+    free_all(p.f.runtime, held, 8);
+    end_pair(&p);
+}
+
 /* ---- above a guarantee ---- */
 
 #define PIECE (4 * MIB)
@@ -632,6 +670,7 @@ int main(void)
         cmocka_unit_test(tenancy_planned_requests_do_not_ask_the_ledger),
         cmocka_unit_test(tenancy_a_job_above_its_guarantee_gives_way_within_two_iterations),
         cmocka_unit_test(tenancy_a_device_that_others_fill_is_refused_in_time),
+        cmocka_unit_test(tenancy_two_resumes_wait_for_the_same_room),
         cmocka_unit_test(tenancy_a_process_killed_in_a_pause_or_a_resume_leaves_its_share),
         cmocka_unit_test(tenancy_nothing_is_left_whatever_fails),
 
