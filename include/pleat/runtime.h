@@ -88,7 +88,9 @@ PLEAT_API pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes,
 
 enum {
     PLEAT_OFFLOAD_HOST = 0, /* what lives is copied to pinned host memory, and back */
-    PLEAT_OFFLOAD_DISCARD = 1, /* nothing is copied: what comes back is undefined */
+    /* Nothing is copied: what comes back is undefined, but of what was paused by its tag before, to
+     * be copied. */
+    PLEAT_OFFLOAD_DISCARD = 1,
 };
 
 typedef struct pleat_pause_options {

@@ -152,8 +152,20 @@ pleat_result pleat__pause_list_copies(pleat_runtime *runtime, pleat__pause *paus
     return for_blocks(runtime, pause, false, list_copies);
 }
 
+/* The same of what was paused by its tag before, to come back with its contents: what else lay on
+ * its chunks kept them awake. */
+static pleat_result list_promised(pleat_runtime *runtime, pleat__pause *pause,
+                                  const pleat_block *block)
+{
+    uint32_t tag = pleat__tag_at(runtime, block->address);
+    for (const pleat__pause *at = runtime->pauses.first; tag != 0 && at != NULL; at = at->next)
+        if (at->tag == tag && at->copies)
+            return list_copies(runtime, pause, block);
+    return PLEAT_OK;
+}
+
 /* Which chunks go, and what is to be copied of them. */
-static pleat_result find(pleat_runtime *runtime, pleat__pause *pause, uint32_t offload)
+static pleat_result find(pleat_runtime *runtime, pleat__pause *pause)
 {
     PLEAT_TRY(for_blocks(runtime, pause, false, list_chunks));
     PLEAT_TRY(for_blocks(runtime, pause, true, strike_chunks));
@@ -162,7 +174,7 @@ static pleat_result find(pleat_runtime *runtime, pleat__pause *pause, uint32_t o
         if (pause->chunks[c]->listed)
             pause->chunks[kept++] = pause->chunks[c];
     pause->chunk_count = kept;
-    return offload == PLEAT_OFFLOAD_HOST ? pleat__pause_list_copies(runtime, pause) : PLEAT_OK;
+    return for_blocks(runtime, pause, false, pause->copies ? list_copies : list_promised);
 }
 
 static uint64_t bytes_of(const pleat_runtime *runtime, const pleat__pause *pause)
@@ -299,10 +311,11 @@ static pleat_result pause_locked(pleat_runtime *runtime, uint32_t tag, uint32_t 
             return pleat__fail(PLEAT_E_STATE, "it is paused already");
     PLEAT_TRY(pleat__pause_new(runtime, &pause));
     pause->tag = tag;
+    pause->copies = offload == PLEAT_OFFLOAD_HOST;
     pleat__pending_poll(&runtime->pending, UINT64_MAX);
     if (tag == 0)
         (void)pleat__trim(runtime, 0);
-    pleat_result result = find(runtime, pause, offload);
+    pleat_result result = find(runtime, pause);
     if (result == PLEAT_OK)
         result = pleat__pause_begin(runtime, pause);
     if (result != PLEAT_OK) {

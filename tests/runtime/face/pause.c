@@ -114,6 +114,28 @@ static void pause_of_a_tag_leaves_the_others_usable(void **state)
     finish(&j);
 }
 
+/* What shares a chunk with the program's other tensors stays awake when its tag is paused, and goes
+ * with them. */
+static void pause_that_discards_keeps_what_was_paused_to_be_kept(void **state)
+{
+    (void)state;
+    job j;
+    job_start(&j, "pleat", NULL, 0);
+    job_tensor plain = job_alloc(&j, 5 * JOB_PAGE + 100, 0);
+    assert_ok(pleat_tag("weights"));
+    job_tensor weights = job_alloc(&j, 9 * JOB_PAGE, 0);
+    assert_ok(pleat_tag(NULL));
+    assert_true(plain.address / JOB_PAGE + 5 == weights.address / JOB_PAGE);
+    assert_ok(pause_with(j.runtime, PLEAT_OFFLOAD_HOST, "weights"));
+    assert_ok(pause_with(j.runtime, PLEAT_OFFLOAD_DISCARD, NULL));
+    assert_int_equal(physical(&j), 0);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    job_fill(&plain);
+    job_free(&j, &plain);
+    job_free(&j, &weights);
+    finish(&j);
+}
+
 /* Each of two that are paused at a time has its contents in host memory of its own, that of earlier
  * pauses as well. */
 /* Another process sees the memory of what is shared with it, which stays while that lives. */
@@ -503,6 +525,7 @@ int main(void)
         cmocka_unit_test(pause_gives_all_back_and_brings_it_again),
         cmocka_unit_test(pause_with_discard_copies_nothing),
         cmocka_unit_test(pause_of_a_tag_leaves_the_others_usable),
+        cmocka_unit_test(pause_that_discards_keeps_what_was_paused_to_be_kept),
         cmocka_unit_test(pause_leaves_what_is_shared),
         cmocka_unit_test(pause_of_two_tags_keeps_both),
         cmocka_unit_test(pause_keeps_frees_back),
