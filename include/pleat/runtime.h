@@ -340,7 +340,10 @@ typedef struct pleat_share {
  * share:on. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address,
                                                       pleat_share *share);
-/* A descriptor of piece `index`, which the caller closes, and its bytes. */
+/* A descriptor of piece `index`, which the caller closes, and its bytes. What was spilled to the
+ * host comes back for it: PLEAT_E_BUDGET and PLEAT_E_OUT_OF_MEMORY where there is no room.
+ * PLEAT_E_STATE: it is paused, or it was spilled, and something is paused or a stream captures a
+ * graph. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address,
                                                          uint32_t index, int *fd, uint64_t *bytes);
 /* Address space for `bytes` of pieces that another process shares; they follow in order. What is

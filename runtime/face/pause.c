@@ -66,23 +66,25 @@ static bool can_rest(const pleat_runtime *runtime, const pleat__chunk *chunk)
 typedef pleat_result (*block_call)(pleat_runtime *runtime, pleat__pause *pause,
                                    const pleat_block *block);
 
-/* Every block whose tag is the pause's or, with `others`, is not. What is shared stays what other
- * processes see: it is one of the others. */
-static pleat_result for_blocks(pleat_runtime *runtime, pleat__pause *pause, bool others,
-                               block_call call)
+static pleat_result for_blocks(pleat_runtime *runtime, pleat__pause *pause, block_call call)
 {
     const pleat__policy_ops *ops = runtime->ops;
     pleat_block block;
     pleat_va at = pleat__space_base(runtime->space);
     while ((at = ops->next(runtime->policy, at)) != 0 &&
            ops->block_of(runtime->policy, at, &block) == PLEAT_OK) {
-        bool meant = !pleat__is_shared(runtime, block.address) &&
-                     (pause->tag == 0 || pleat__tag_at(runtime, block.address) == pause->tag);
-        if (meant != others)
-            PLEAT_TRY(call(runtime, pause, &block));
+        PLEAT_TRY(call(runtime, pause, &block));
         at = block.address + block.bytes;
     }
     return PLEAT_OK;
+}
+
+/* Whether its tag is the pause's. What is shared stays what other processes see. */
+static bool is_meant(const pleat_runtime *runtime, const pleat__pause *pause,
+                     const pleat_block *block)
+{
+    return !pleat__is_shared(runtime, block->address) &&
+           (pause->tag == 0 || pleat__tag_at(runtime, block->address) == pause->tag);
 }
 
 /* What was spilled takes none of the device's memory, where it may have no room later (spill.h). */
@@ -90,6 +92,8 @@ static pleat_result list_chunks(pleat_runtime *runtime, pleat__pause *pause,
                                 const pleat_block *block)
 {
     pages of = pages_of(runtime, block);
+    if (!is_meant(runtime, pause, block))
+        return PLEAT_OK;
     for (uint64_t page = of.first; page < of.end; page++) {
         pleat__chunk *chunk = chunk_at(runtime, page);
         if (can_rest(runtime, chunk) && !chunk->on_host)
@@ -103,7 +107,8 @@ static pleat_result strike_chunks(pleat_runtime *runtime, pleat__pause *pause,
                                   const pleat_block *block)
 {
     pages of = pages_of(runtime, block);
-    (void)pause;
+    if (is_meant(runtime, pause, block))
+        return PLEAT_OK;
     for (uint64_t page = of.first; page < of.end; page++)
         if (can_rest(runtime, chunk_at(runtime, page)))
             chunk_at(runtime, page)->listed = false;
@@ -149,7 +154,7 @@ static pleat_result count_free(pleat_runtime *runtime, pleat__pause *pause,
 
 pleat_result pleat__pause_list_copies(pleat_runtime *runtime, pleat__pause *pause)
 {
-    return for_blocks(runtime, pause, false, list_copies);
+    return for_blocks(runtime, pause, list_copies);
 }
 
 /* The same of what was paused by its tag before, to come back with its contents: what else lay on
@@ -167,14 +172,14 @@ static pleat_result list_promised(pleat_runtime *runtime, pleat__pause *pause,
 /* Which chunks go, and what is to be copied of them. */
 static pleat_result find(pleat_runtime *runtime, pleat__pause *pause)
 {
-    PLEAT_TRY(for_blocks(runtime, pause, false, list_chunks));
-    PLEAT_TRY(for_blocks(runtime, pause, true, strike_chunks));
+    PLEAT_TRY(for_blocks(runtime, pause, list_chunks));
+    PLEAT_TRY(for_blocks(runtime, pause, strike_chunks));
     size_t kept = 0;
     for (size_t c = 0; c < pause->chunk_count; c++)
         if (pause->chunks[c]->listed)
             pause->chunks[kept++] = pause->chunks[c];
     pause->chunk_count = kept;
-    return for_blocks(runtime, pause, false, pause->copies ? list_copies : list_promised);
+    return for_blocks(runtime, pause, pause->copies ? list_copies : list_promised);
 }
 
 static uint64_t bytes_of(const pleat_runtime *runtime, const pleat__pause *pause)
@@ -196,7 +201,7 @@ void pleat__pause_drop(pleat_runtime *runtime, pleat__pause *pause)
 
 pleat_result pleat__pause_begin(pleat_runtime *runtime, pleat__pause *pause)
 {
-    PLEAT_TRY(for_blocks(runtime, pause, false, count_free));
+    PLEAT_TRY(for_blocks(runtime, pause, count_free));
     PLEAT_TRY(pleat__kept_frees_reserve(&runtime->kept_frees, runtime->arena, pause->frees));
     pleat_result result = runtime->ops->hold(runtime->policy);
     if (result != PLEAT_OK) {

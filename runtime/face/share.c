@@ -6,7 +6,8 @@
  * begins and ends anywhere in its pieces, so a process that receives one sees its neighbours' bytes
  * too, as with the driver's own way of sharing an allocation. The allocation's chunks stay behind
  * its addresses for as long as it lives, whatever else is mapped and unmapped meanwhile: neither a
- * pause nor spilling takes them.
+ * pause nor spilling takes them, and what was spilled before comes back (memory of the host's has
+ * no descriptor).
  */
 #include <runtime/face/share.h>
 
@@ -106,9 +107,12 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
         if (!pleat__is_shared(runtime, block.address))
             pleat__address_map_insert(&runtime->shared, block.address, runtime);
         *bytes = chunk->pages * pleat__space_page_bytes(runtime->space);
-        pleat__gate_leave(&runtime->gate);
-        result = pleat__space_export(runtime->space, chunk, fd);
-        pleat__gate_enter(&runtime->gate);
+        result = pleat__spill_fetch(runtime, chunk);
+        if (result == PLEAT_OK) {
+            pleat__gate_leave(&runtime->gate);
+            result = pleat__space_export(runtime->space, chunk, fd);
+            pleat__gate_enter(&runtime->gate);
+        }
     } else if (result == PLEAT_OK) {
         result = pleat__fail(PLEAT_E_INVALID, "there is no piece %u behind %#llx", index,
                              (unsigned long long)address);

@@ -210,6 +210,23 @@ static void bring_back(pleat_runtime *runtime, uint64_t bytes)
     pleat__arena_free(runtime->arena, found.all);
 }
 
+pleat_result pleat__spill_fetch(pleat_runtime *runtime, pleat__chunk *chunk)
+{
+    uint64_t bytes = chunk->pages * pleat__space_page_bytes(runtime->space);
+    uint64_t limit = pleat__limits_allowed(runtime);
+    if (!chunk->on_host)
+        return PLEAT_OK;
+    if (!may_move(runtime))
+        return pleat__fail(PLEAT_E_STATE, "it is in the host's memory, and something is paused or "
+                                          "a stream captures a graph");
+    (void)pleat__trim(runtime, limit > bytes ? limit - bytes : 0);
+    pleat_result result = pleat__move(runtime, &chunk, 1, false);
+    bool is_short = result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY;
+    if (is_short && pleat__spill_out(runtime, bytes))
+        result = pleat__move(runtime, &chunk, 1, false);
+    return result == PLEAT_OK ? PLEAT_OK : pleat__context(result, "it is in the host's memory");
+}
+
 void pleat__spill_let_go(pleat_runtime *runtime)
 {
     if (runtime->spill.on && runtime->pauses.first == NULL)

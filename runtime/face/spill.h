@@ -19,6 +19,7 @@
 #include <runtime/base/address_map.h>
 #include <runtime/base/conf.h>
 #include <stdbool.h>
+#include <vmm/space.h>
 
 typedef struct pleat__spill {
     bool on;
@@ -43,6 +44,10 @@ bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes);
 /* What is held beside what lived in the host's memory is free again where nothing lives there any
  * more. */
 void pleat__spill_let_go(pleat_runtime *runtime);
+/* A chunk has memory of the device, which other processes can see: it comes back where it was
+ * spilled, and others go for it. With the turn. PLEAT_E_STATE: something is paused, or a stream
+ * captures a graph. */
+PLEAT_NODISCARD pleat_result pleat__spill_fetch(pleat_runtime *runtime, pleat__chunk *chunk);
 /* An iteration ends: brings back what fits, where no other thread has the turn. */
 void pleat__spill_mark(pleat_runtime *runtime);
 

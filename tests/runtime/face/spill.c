@@ -213,6 +213,45 @@ static void spill_leaves_what_is_shared(void **state)
     end(&f);
 }
 
+/* Memory of the host's cannot be exported: what was spilled comes back when it is shared, and what
+ * is used least goes for it. */
+static void spill_brings_back_what_is_shared(void **state)
+{
+    (void)state;
+    fixture f;
+    enum { TENSORS = 8 };
+    pleat_va tensors[TENSORS], seen;
+    int fd;
+    uint64_t bytes;
+    open_host(&f, 1024 * MIB, false);
+    pleat_runtime_options options = {
+        .size = sizeof options, .budget_bytes = 32 * MIB, .conf = "spill:host,share:on"};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    for (int t = 0; t < TENSORS; t++) {
+        tensors[t] = take(&f, 6 * MIB, 0);
+        memset((void *)(uintptr_t)tensors[t], t + 1, 6 * MIB);
+    }
+    uint64_t page = pleat__space_page_bytes(f.runtime->space), spilled = 0;
+    for (int t = 0; t < TENSORS; t++) {
+        pleat_share share;
+        uint64_t at = (tensors[t] - pleat__space_base(f.runtime->space)) / page;
+        spilled += pleat__space_chunk_at(f.runtime->space, at, NULL)->on_host;
+        assert_ok(pleat_share_of(f.runtime, tensors[t], &share));
+        assert_ok(pleat_import_begin(f.runtime, share.bytes, &seen));
+        for (uint32_t piece = 0; piece < share.pieces; piece++) {
+            assert_ok(pleat_share_piece(f.runtime, tensors[t], piece, &fd, &bytes));
+            assert_ok(pleat_import_piece(f.runtime, seen, fd, bytes));
+            assert_int_equal(close(fd), 0);
+        }
+        for (uint64_t byte = 0; byte < 6 * MIB; byte += 4096)
+            assert_int_equal(*(char *)(uintptr_t)(seen + share.offset + byte), t + 1);
+        assert_ok(pleat_import_end(f.runtime, seen));
+        assert_ok(pleat_free(f.runtime, tensors[t]));
+    }
+    assert_true(spilled > 0);
+    end(&f);
+}
+
 static void spill_settings_are_checked(void **state)
 {
     (void)state;
@@ -348,6 +387,7 @@ int main(void)
         cmocka_unit_test(spill_takes_what_is_used_least),
         cmocka_unit_test(spill_outlasts_a_pause),
         cmocka_unit_test(spill_leaves_what_is_shared),
+        cmocka_unit_test(spill_brings_back_what_is_shared),
         cmocka_unit_test(spill_settings_are_checked),
         cmocka_unit_test(spill_waits_for_streams_that_use_what_goes),
         cmocka_unit_test(spill_keeps_nothing_on_the_host_for_nobody),
