@@ -82,6 +82,7 @@ void pleat__limits_settle(pleat_runtime *runtime)
     }
     runtime->limit_bytes = cap;
     pleat__space_set_budget(runtime->space, runtime->has_budget || runtime->is_limited ? cap : 0);
+    pleat__tenancy_raise(runtime->tenancy, cap);
 }
 
 uint64_t pleat__limits_allowed(const pleat_runtime *runtime)

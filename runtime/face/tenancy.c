@@ -310,6 +310,12 @@ void pleat__tenancy_served(pleat__tenancy *tenancy)
     pleat__gate_enter(&tenancy->runtime->gate);
 }
 
+void pleat__tenancy_raise(pleat__tenancy *tenancy, uint64_t cap_bytes)
+{
+    if (tenancy != NULL && tenancy->tenant != NULL)
+        pleat__tenant_raise(tenancy->tenant, cap_bytes);
+}
+
 uint64_t pleat__tenancy_allowed(const pleat__tenancy *tenancy, uint64_t cap)
 {
     return tenancy != NULL && tenancy->allowed < cap ? tenancy->allowed : cap;

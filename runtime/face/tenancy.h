@@ -46,6 +46,8 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *the
 void pleat__tenancy_pause(pleat_runtime *runtime);
 /* The request has ended, served or not. */
 void pleat__tenancy_served(pleat__tenancy *tenancy);
+/* The runtime's own cap is so many bytes by now. */
+void pleat__tenancy_raise(pleat__tenancy *tenancy, uint64_t cap_bytes);
 /* The most that the runtime may have now: less than its cap while it owes. */
 uint64_t pleat__tenancy_allowed(const pleat__tenancy *tenancy, uint64_t cap);
 

@@ -41,6 +41,7 @@ struct pleat__tenant {
     uint32_t process; /* that joined: pleat__process_now() */
     uint64_t serial;
     uint64_t device_bytes;
+    uint64_t cap;         /* as it was last set by the process */
     pthread_mutex_t lock; /* guards all below, which only this tenant writes into its entry */
     uint64_t use, other, idle, host, want, want_ns;
 };
@@ -185,6 +186,7 @@ static pleat_result enter(pleat__tenant *tenant, const pleat__tenant_options *op
     atomic_store(&slot->uid, geteuid());
     atomic_store(&slot->guarantee_bytes, options->guarantee_bytes);
     atomic_store(&slot->cap_bytes, cap);
+    tenant->cap = cap;
     atomic_store(&slot->priority, options->priority);
     atomic_store(&slot->reclaim, 0);
     while (tenant->serial == 0) /* of a file that somebody wrote into it may be any number */
@@ -231,6 +233,14 @@ void pleat__tenant_leave(pleat__tenant *tenant)
     pleat__ledger_close(tenant->file);
     pthread_mutex_destroy(&tenant->lock);
     free(tenant);
+}
+
+void pleat__tenant_raise(pleat__tenant *tenant, uint64_t cap_bytes)
+{
+    pleat__slot *slot = &tenant->file->map->slots[tenant->slot];
+    uint64_t cap = least(cap_bytes, tenant->device_bytes), was = tenant->cap;
+    if (cap > was && atomic_compare_exchange_strong(&slot->cap_bytes, &was, cap))
+        tenant->cap = cap;
 }
 
 /* ---- claims ---- */

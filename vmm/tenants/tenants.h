@@ -61,6 +61,10 @@ void pleat__tenant_leave(pleat__tenant *tenant);
 PLEAT_NODISCARD pleat_result pleat__tenant_claim(pleat__tenant *tenant, uint64_t bytes);
 /* After memory was given back. */
 void pleat__tenant_unclaim(pleat__tenant *tenant, uint64_t bytes);
+/* The process may have more: its cap is raised, where nobody else has set it since it joined or was
+ * raised last. A lower cap is the process's own to keep to: what it is guaranteed stays. By one
+ * thread at a time. */
+void pleat__tenant_raise(pleat__tenant *tenant, uint64_t cap_bytes);
 /* So many bytes are asked for and not there; 0: none any more. */
 void pleat__tenant_want(pleat__tenant *tenant, uint64_t bytes);
 /* What it has beside what it claimed (`other`: its context, libraries), could give back now

@@ -480,6 +480,37 @@ static void tenancy_a_device_that_others_fill_is_refused_in_time(void **state)
     end_pair(&p);
 }
 
+/* What the program allows itself later counts, unless somebody has set the tenant's cap. */
+static void tenancy_a_larger_budget_raises_the_cap(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va held[12], refused;
+    char name[96];
+    pleat__tenants *all;
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    uint32_t count;
+    const uint64_t cap = 40 * MIB;
+    open_host(&f, DEVICE, false);
+    pleat_runtime_options options = {
+        .size = sizeof options, .conf = "tenants:user", .budget_bytes = 16 * MIB};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    take_all(f.runtime, held, 4);
+    assert_ok(pleat_set_budget(f.runtime, 32 * MIB));
+    take_all(f.runtime, held + 4, 4);
+    snprintf(name, sizeof name, "pleat-u%u-host-0.tenants", geteuid());
+    assert_ok(pleat__tenants_open(name, &all));
+    assert_ok(pleat__tenants_list(all, entries, &count));
+    assert_int_equal(entries[0].cap_bytes, 32 * MIB);
+    assert_ok(pleat__tenants_set(all, entries[0].serial, NULL, &cap, NULL));
+    assert_ok(pleat_set_budget(f.runtime, 0));
+    take_all(f.runtime, held + 8, 2);
+    assert_result(pleat_alloc(f.runtime, 4 * MIB, 0, &refused), PLEAT_E_BUDGET);
+    pleat__tenants_close(all);
+    free_all(f.runtime, held, 10);
+    end(&f);
+}
+
 typedef struct waker {
     pleat_runtime *runtime;
     pleat_result result;
@@ -670,6 +701,7 @@ int main(void)
         cmocka_unit_test(tenancy_planned_requests_do_not_ask_the_ledger),
         cmocka_unit_test(tenancy_a_job_above_its_guarantee_gives_way_within_two_iterations),
         cmocka_unit_test(tenancy_a_device_that_others_fill_is_refused_in_time),
+        cmocka_unit_test(tenancy_a_larger_budget_raises_the_cap),
         cmocka_unit_test(tenancy_two_resumes_wait_for_the_same_room),
         cmocka_unit_test(tenancy_a_process_killed_in_a_pause_or_a_resume_leaves_its_share),
         cmocka_unit_test(tenancy_nothing_is_left_whatever_fails),
