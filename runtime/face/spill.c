@@ -163,7 +163,7 @@ bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes)
     uint64_t before = pleat__space_stats_of(runtime->space).host_bytes;
     if (!runtime->spill.on || !may_move(runtime))
         return false;
-    if (list(runtime, false, &found) == PLEAT_OK) {
+    if (list(runtime, false, &found) == PLEAT_OK && found.count > 0) {
         qsort(found.all, found.count, sizeof *found.all, compare);
         uint64_t part = pleat__limits_allowed(runtime) / PART_SHARE;
         count = first_of(runtime, &found, bytes > part ? bytes : part);

@@ -213,6 +213,20 @@ static void spill_leaves_what_is_shared(void **state)
     end(&f);
 }
 
+/* Others have the device's memory, and nothing of the program's is there to go for a request. */
+static void spill_of_nothing_refuses(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va refused;
+    open_host(&f, 64 * MIB, false);
+    pleat_runtime_options options = {.size = sizeof options, .conf = "spill:host"};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    assert_ok(pleat__host_set_other(&f.host, 0, 60 * MIB, 0));
+    assert_result(pleat_alloc(f.runtime, 16 * MIB, 0, &refused), PLEAT_E_OUT_OF_MEMORY);
+    end(&f);
+}
+
 /* Memory of the host's cannot be exported: what was spilled comes back when it is shared, and what
  * is used least goes for it. */
 static void spill_brings_back_what_is_shared(void **state)
@@ -388,6 +402,7 @@ int main(void)
         cmocka_unit_test(spill_outlasts_a_pause),
         cmocka_unit_test(spill_leaves_what_is_shared),
         cmocka_unit_test(spill_brings_back_what_is_shared),
+        cmocka_unit_test(spill_of_nothing_refuses),
         cmocka_unit_test(spill_settings_are_checked),
         cmocka_unit_test(spill_waits_for_streams_that_use_what_goes),
         cmocka_unit_test(spill_keeps_nothing_on_the_host_for_nobody),
