@@ -6,6 +6,8 @@
  *
  * ORDER     Memory is stream-ordered: what is freed on a stream may be reused by later work of the
  *           same stream at once, by another stream only after an event says so.
+ * STREAMS   A stream that was named to a runtime lives as long as the runtime: what it used is
+ *           waited for by events on it, and waits for ever where none can be recorded.
  * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime as it was and usable; the
  *           text says live, physical, budget, reusable and the largest request that would fit; in a
  *           capture, how much of its memory is used.
