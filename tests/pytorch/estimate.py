@@ -107,6 +107,68 @@ host.copy_(labels)
 assert host.tolist() == labels.tolist()
 print(torch.cuda.max_memory_allocated())
 """
+# What a script does besides: it says a loss, keeps and loads what it has, records itself.
+ORDINARY = """
+import os, torch
+here = os.path.dirname(os.path.abspath(__file__))
+os.chdir(here)
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+loss = model(torch.randn(8, 1024, device="cuda")).sum()
+loss.backward()
+optimizer.step()
+assert f"{loss:.3f} {loss}" == "1.000 1.0" and "FakeTensor" in f"{model.weight}"
+big = torch.randn(1024, 1024, device="cuda")
+try:
+    import numpy
+except ImportError:
+    pass
+else:
+    assert big.cpu().numpy().shape == big.numpy(force=True).shape == (1024, 1024)
+    for refused, error in ((big, TypeError), (model.weight.cpu(), RuntimeError)):
+        try:
+            refused.numpy()
+            assert False
+        except error:
+            pass
+
+open("kept.pt", "w").write("of a run on a GPU")
+torch.save(model.state_dict(), "kept.pt")
+assert open("kept.pt").read() == "of a run on a GPU"
+for _ in range(2):
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": torch.tensor(7)}, "new.pt")
+assert os.path.getsize("new.pt") < 100000
+torch.save(model, "whole.pt")
+again = torch.load("whole.pt", weights_only=False)
+assert isinstance(again.weight, torch.nn.Parameter) and again.weight.is_cuda and again.weight.requires_grad
+before = torch.cuda.memory_allocated()
+for place, type in (("cpu", "cpu"), ("cuda", "cuda"), (None, "cuda"), (torch.device("cuda", 0), "cuda"),
+                    ({"cuda:0": "cpu"}, "cpu"), (lambda storage, location: storage, "cpu")):
+    loaded = torch.load("new.pt", map_location=place)
+    weight = loaded["model"]["weight"]
+    assert weight.device.type == type and weight.shape == (1024, 1024) and loaded["step"].item() == 7, (place, weight)
+    model.load_state_dict(loaded["model"])
+    optimizer.load_state_dict(loaded["optimizer"])
+loaded = weight = None
+os.replace("whole.pt", "moved.pt")
+
+# Contents that are there go to the GPU as anything of the host does.
+held = torch.arange(1000.)
+torch.save({"one": held, "same": held[:10], "half": held.half()}, "real.pt")
+assert torch.load("real.pt")["same"].tolist() == list(range(10))
+before = torch.cuda.memory_allocated()
+loaded = torch.load("real.pt", map_location="cuda")
+assert loaded["one"].is_cuda and loaded["same"].tolist() == list(range(10)) and loaded["half"].dtype is torch.half
+assert torch.cuda.memory_allocated() - before == 4096 + 2048, torch.cuda.memory_allocated() - before
+torch.cuda.memory._record_memory_history()
+torch.cuda.memory._dump_snapshot("snapshot.pickle")
+try:
+    torch.ones(1, device="cuda:1")
+    assert False
+except RuntimeError as problem:
+    assert "invalid device ordinal" in str(problem)
+print(sorted(os.listdir(here)))
+"""
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
 
@@ -114,9 +176,13 @@ def run(*arguments, program=PROGRAM):
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder, "program.py")
         script.write_text(program)
-        return subprocess.run([sys.executable, "-m", "pleat.estimate", *arguments, "--", sys.executable, str(script)],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")))
+        return run_words(sys.executable, str(script), options=arguments)
+
+
+def run_words(*words, options=(), **named):
+    return subprocess.run([sys.executable, "-m", "pleat.estimate", *options, "--", *words],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")), **named)
 
 
 class Recording(unittest.TestCase):
@@ -315,6 +381,18 @@ class Program(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         # Each token's output of an expert, twice over, and eight experts with their gradients at least.
         self.assertGreater(int(done.stdout.split()[0]), 3 * 2 * 4096 * 1024 * 4 + 2 * 8 * 4 * MIB)
+
+    def test_an_ordinary_script_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "program.py")
+            pathlib.Path(script).write_text(ORDINARY)
+            done = run_words(sys.executable, script)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("['kept.pt', 'moved.pt', 'new.pt', 'program.py', 'real.pt']", done.stdout)
+            # What was kept of tensors without contents goes, and nothing else.
+            self.assertEqual(sorted(os.listdir(folder)), ["kept.pt", "moved.pt", "program.py", "real.pt"])
+        self.assertEqual(done.stderr.count("torch.save"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("pleat estimate -o TRACE"), 1, done.stderr)
 
     def test_a_size_of_unknown_values_is_refused_by_name(self):
         done = run(program=REFUSED)

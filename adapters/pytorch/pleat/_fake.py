@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 
-from . import _contents
+from . import _checkpoints, _contents
 
 MIB = 1 << 20
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
@@ -103,6 +103,7 @@ def watching(torch, recorder):
     aten = torch.ops.aten
     scalar, nonzero = aten._local_scalar_dense.default, aten.nonzero.default
     workspace = workspace_bytes(torch.cuda.get_device_capability())
+    devices = torch.cuda.device_count()
     fakes = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
     contents = _contents.Contents(torch, FakeTensor, fakes)
     depends = (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException,
@@ -133,6 +134,8 @@ def watching(torch, recorder):
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             kwargs = kwargs or {}
+            if any(kind is not FakeTensor for kind in types):
+                return NotImplemented  # Such a tensor (DTensor, say) is made of others, which come here in its place.
             if function is scalar and isinstance(args[0], FakeTensor):
                 return contents.value(args[0])
             given = _contents.leaves((args, kwargs), [])
@@ -155,6 +158,9 @@ def watching(torch, recorder):
                 return function(*args, **kwargs)
             on_device = [leaf for leaf in leaves if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda"]
             for leaf in on_device:
+                if leaf.device.index >= devices:
+                    raise RuntimeError("CUDA error: invalid device ordinal: there is no %s: `pleat estimate` runs a "
+                                       "program on one GPU" % leaf.device)
                 recorder.seen(leaf.untyped_storage())
             if on_device and name in MULTIPLIES:
                 recorder.multiplies(workspace)
@@ -188,7 +194,7 @@ def watching(torch, recorder):
                     places.append(index)
             return function, (args[0], places, *args[2:])
 
-    return Watch()
+    return Watch(), contents
 
 
 def move(module, function, recurse=True):
@@ -212,6 +218,28 @@ def move(module, function, recurse=True):
     return module
 
 
+def read_by(torch, fake_type, contents):
+    """What a program reads of tensors otherwise than by operators: as text, and as numpy's arrays."""
+
+    def formatted(self, spec):
+        return format(self.detach().item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    def numpy(self, *, force=False):
+        if self.device.type != "cpu" and not force:
+            raise TypeError("can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                            "memory first." % self.device)
+        if self.requires_grad and not force:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        return contents.read(self).numpy()
+
+    fake_type.__format__, fake_type.numpy = formatted, numpy
+
+
+def dump_nothing(*_, **named):
+    print("pleat estimate: torch's own recording is empty here, and not written: `pleat estimate -o TRACE` writes one",
+          file=sys.stderr)
+
+
 def begin(folder):
     """In a process that has imported torch: from now on what is allocated on the GPU is recorded, and has no contents."""
     import torch
@@ -222,6 +250,8 @@ def begin(folder):
         sys.exit("pleat estimate: torch %s is built without CUDA: it needs one with CUDA, though no GPU"
                  % torch.__version__)
     torch.nn.Module._apply = move
+    _checkpoints.stand(torch, FakeTensor)
+    torch.cuda.memory._dump_snapshot = dump_nothing
     # What decides that an optimizer takes all tensors at once, as it does on a GPU.
     known = getattr(optimizer, "_foreach_supported_types", None)
     if known is not None and FakeTensor not in known:
@@ -243,7 +273,9 @@ def begin(folder):
     # A tensor made of Python's numbers is made on the host first, and copied.
     if hasattr(torch._C, "_set_only_lift_cpu_tensors"):
         torch._C._set_only_lift_cpu_tensors(True)
-    watching(torch, recorder).__enter__()
+    watch, contents = watching(torch, recorder)
+    read_by(torch, FakeTensor, contents)
+    watch.__enter__()
     path, process = os.path.join(folder, "%d.pickle" % os.getpid()), os.getpid()
 
     def end():
