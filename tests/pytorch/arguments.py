@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import unittest
@@ -57,6 +58,26 @@ class Arguments(unittest.TestCase):
         self.assertEqual(python(code, PLEAT_CUDA_LIBRARY="libnone.so").stdout,
                          "pleat: there is no GPU (its driver, libnone.so, is not here): run without pleat.enable(), or "
                          "by `pleat run`, which says so and goes on False\n")
+
+
+class Processes(unittest.TestCase):
+    def test_help_that_cannot_be_written_is_no_success(self):
+        with open("/dev/full", "w") as full:
+            for command in ("run", "estimate", "libtorch"):
+                line = "from pleat import %s; %s.main(['--help'])" % (command, command)
+                done = subprocess.run([sys.executable, "-B", "-c", line], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, env=dict(os.environ, PYTHONPATH=str(ADAPTER)))
+                self.assertEqual((done.returncode, done.stderr), (
+                    5, "pleat %s: error: standard output cannot be written: No space left on device\n" % command))
+
+    def test_programs_have_the_signals_that_python_ignores(self):
+        for name, number in (("PIPE", signal.SIGPIPE), ("XFSZ", signal.SIGXFSZ)):
+            words = ["-c", "kill -%s $$" % name]
+            installed = ("import sys; from pleat import _command; _command.BINARY = '/bin/sh'; sys.argv[1:] = %r; "
+                         "_command.main()" % words)
+            self.assertEqual(python(installed).returncode, -number)
+            run = "from pleat import run; run.main(['--', 'sh', *%r])" % words
+            self.assertEqual(python(run).returncode, -number)
 
 
 if __name__ == "__main__":

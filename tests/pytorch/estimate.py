@@ -1,6 +1,7 @@
 """`pleat estimate`: estimate.py. $PLEAT_COMMAND names the command, $PLEAT_NO_GPU the CUDA runtime without a GPU. What
 runs a program needs a torch with CUDA and no GPU ($PLEAT_TORCH_PYTHON: a Python that has one)."""
 
+import io
 import json
 import os
 import pathlib
@@ -169,6 +170,49 @@ except RuntimeError as problem:
     assert "invalid device ordinal" in str(problem)
 print(sorted(os.listdir(here)))
 """
+# Each rank on a GPU of its own: what it sends is nowhere, what it has is there.
+RANKS = """
+import gc, os, torch, torch.distributed as dist
+rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+assert torch.cuda.device_count() == ranks
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+assert (dist.get_rank(), dist.get_world_size()) == (rank, ranks)
+
+def train(model):
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(2):
+        model(torch.randn(8, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return optimizer
+
+def linear():
+    return torch.nn.Linear(1024, 1024, bias=False).cuda()
+
+train(torch.nn.parallel.DistributedDataParallel(linear(), device_ids=[rank]))
+gc.collect()
+before = torch.cuda.memory_allocated()
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    share = 0
+else:
+    model = linear()
+    fully_shard(model)
+    kept = train(model)
+    gc.collect()
+    share = torch.cuda.memory_allocated() - before
+    # The weight and its two states, and not the whole weight, whose storage was made empty.
+    assert share == 3 * 4 * MIB // ranks, share
+total = torch.ones(4 * ranks, device="cuda")
+dist.all_reduce(total)
+dist.all_gather([torch.empty_like(total) for _ in range(ranks)], total)
+dist.reduce_scatter_tensor(torch.empty(4, device="cuda"), total)
+dist.barrier()
+if rank:
+    torch.empty(100 << 20, device="cuda")
+""".replace("MIB", "2**20")
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
 
@@ -185,12 +229,25 @@ def run_words(*words, options=(), **named):
                           env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")), **named)
 
 
-class Recording(unittest.TestCase):
-    def test_storages_come_and_go(self):
-        class Storage:
-            def __init__(self, key, bytes):
-                self._cdata, self.nbytes = key, lambda: bytes
+class Storage:
+    def __init__(self, key, bytes):
+        self._cdata, self.nbytes = key, lambda: bytes
 
+
+class Recording(unittest.TestCase):
+    def test_a_storage_of_another_size_is_another_allocation(self):
+        recorder = _fake.Recorder()
+        storage, of_host = Storage(7, 4096), Storage(8, 512)
+        recorder.seen(storage)
+        for bytes in (0, 8192, 1024):
+            storage.nbytes = lambda bytes=bytes: bytes
+            recorder.resized(storage)
+            recorder.resized(of_host)
+            self.assertEqual(recorder.live_bytes, bytes)
+        del storage
+        self.assertEqual((recorder.live_bytes, recorder.peak_bytes), (0, 8192))
+
+    def test_storages_come_and_go(self):
         recorder = _fake.Recorder()
         kept, gone = Storage(1, 1000), Storage(2, 512)
         for storage in (kept, gone, kept, Storage(3, 0)):
@@ -294,11 +351,11 @@ class Command(unittest.TestCase):
                 self.assertEqual(estimate.measured(str(table), device), (none, dict.fromkeys(none, False)))
             options = estimate.parser().parse_args(["-d", "h200", "--", "true"])
             options.bytes = 80 << 30
-            with mock.patch("builtins.print") as said:
+            with mock.patch("sys.stdout", new_callable=io.StringIO) as said:
                 estimate.tell(options, [str(table)])
                 options.json = True
                 estimate.tell(options, [str(table)])
-            told = [call.args[0] for call in said.call_args_list]
+            told = said.getvalue().splitlines()
             self.assertEqual(told[1:3], ["pleat estimate: " + "; ".join(
                 name + " would take more than 1 TiB" for name in estimate.ALLOCATORS.values()),
                 "pleat estimate: it does not fit on a GPU of h200, not under Pleat, PyTorch's native allocator or "
@@ -331,6 +388,18 @@ class Command(unittest.TestCase):
         nothing = run(program="print('hello')")
         self.assertEqual((nothing.returncode, nothing.stdout), (1, "hello\n"))
         self.assertIn("nothing was allocated on a GPU", nothing.stderr)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_one_that_a_signal_ended_is_told_as_a_shell_does(self):
+        for name, code in (("INT", 130), ("SEGV", 139), ("KILL", 137)):
+            done = run_words("sh", "-c", "kill -%s $$" % name)
+            self.assertEqual((done.returncode, done.stderr),
+                             (code, "pleat estimate: error: the program was ended by the signal SIG%s\n" % name))
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_the_program_has_the_signals_that_python_ignores(self):
+        done = run_words("sh", "-c", "kill -PIPE $$")
+        self.assertEqual(done.returncode, 141)
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_one_that_is_terminated_leaves_nothing(self):
@@ -393,6 +462,18 @@ class Program(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(folder)), ["kept.pt", "moved.pt", "program.py", "real.pt"])
         self.assertEqual(done.stderr.count("torch.save"), 1, done.stderr)
         self.assertEqual(done.stderr.count("pleat estimate -o TRACE"), 1, done.stderr)
+
+    @unittest.skipUnless(torch and torch.distributed.is_available(), "no torch.distributed")
+    def test_ranks_run_without_each_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "program.py")
+            pathlib.Path(script).write_text(RANKS)
+            alone = run_words(sys.executable, script)
+            self.assertEqual(alone.returncode, 0, alone.stderr)
+            self.assertNotIn("processes", alone.stdout)
+            two = run_words(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script)
+            self.assertEqual(two.returncode, 0, two.stderr)
+        self.assertIn("pleat estimate: of 2 processes, the one that takes most: ", two.stdout)
 
     def test_a_size_of_unknown_values_is_refused_by_name(self):
         done = run(program=REFUSED)

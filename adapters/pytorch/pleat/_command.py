@@ -17,6 +17,7 @@ def main():
     if asked and asked[0] in PYTHON:
         PYTHON[asked[0]](asked[1:])
         return
+    run.restore_signals()
     try:
         os.execv(BINARY, ["pleat", *sys.argv[1:]])
     except OSError as problem:

@@ -15,13 +15,14 @@ import threading
 import time
 import weakref
 
-from . import _checkpoints, _contents
+from . import _checkpoints, _collectives, _contents
 
 MIB = 1 << 20
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
 MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
 EVENT_US = 5  # what passes on the recording's clock from one event to the next
+SEEN = "_pleat_seen"  # of a storage on the GPU
 LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
 
 
@@ -63,6 +64,16 @@ class Recorder:
             if bytes and key not in self.ends:
                 address = self.allocate(bytes)
                 self.ends[key] = weakref.finalize(storage, self.free, key, address, bytes)
+                setattr(storage, SEEN, True)
+
+    def resized(self, storage):
+        """A storage was given another size, as FSDP does with gathered weights: 0 is none."""
+        with self.lock:
+            if hasattr(storage, SEEN):
+                end = self.ends.get(storage._cdata)
+                if end is not None:
+                    end()
+                self.seen(storage)
 
     def multiplies(self, workspace):
         """What torch takes once for each thread's handle and stream, and keeps."""
@@ -235,6 +246,17 @@ def read_by(torch, fake_type, contents):
     fake_type.__format__, fake_type.numpy = formatted, numpy
 
 
+def watch_sizes(torch, recorder):
+    resize = torch.UntypedStorage.resize_
+
+    def resize_(self, *arguments, **named):
+        result = resize(self, *arguments, **named)
+        recorder.resized(self)
+        return result
+
+    torch.UntypedStorage.resize_ = resize_
+
+
 def dump_nothing(*_, **named):
     print("pleat estimate: torch's own recording is empty here, and not written: `pleat estimate -o TRACE` writes one",
           file=sys.stderr)
@@ -269,10 +291,12 @@ def begin(folder):
             recorder.step()
 
     optimizer.register_optimizer_step_post_hook(step)
+    _collectives.stand(torch)
     torch.cuda.init()
     # A tensor made of Python's numbers is made on the host first, and copied.
     if hasattr(torch._C, "_set_only_lift_cpu_tensors"):
         torch._C._set_only_lift_cpu_tensors(True)
+    watch_sizes(torch, recorder)
     watch, contents = watching(torch, recorder)
     read_by(torch, FakeTensor, contents)
     watch.__enter__()

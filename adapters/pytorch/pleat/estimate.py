@@ -28,7 +28,7 @@ TABLE = "id,lower,upper,size\n0,0,1,512\n"
 
 
 def parser():
-    made = argparse.ArgumentParser(
+    made = run.Parser(
         prog="pleat estimate",
         usage="pleat estimate [OPTION ...] -- PROGRAM [ARGUMENT ...]",
         description="Runs a few steps of a program on tensors without contents, and says what it would take of a "
@@ -36,7 +36,8 @@ def parser():
         epilog="What the program reads from tensors (losses, say) is 1; where sizes depend on values (experts' tokens, "
         "what a mask keeps) these are known or drawn, as of an untrained model. "
         "Memory that kernels take for themselves is not counted, but for cuBLAS's, nor is the CUDA context. Give the program two or three "
-        "steps; the optimizer's state is made in the first.",
+        "steps; the optimizer's state is made in the first. Under torchrun each process is a rank on a GPU of its own, and "
+        "collectives do nothing. It ends with 0 also where nothing fits: --json says that in `fits`.",
     )
     made.add_argument("-o", "--output", default="", metavar="TRACE",
                       help="write the trace there, for `pleat plan`, `compare`, `report` and the others")
@@ -163,34 +164,55 @@ def tell(options, snapshots):
     figures = {"processes": len(snapshots), "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
     figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
     figures.update({"device_bytes": options.bytes, "fits": served})
-    if options.json:
-        print(json.dumps(figures))
-        return
-    print("pleat estimate: %d request%s; most live at once %.3f GiB" % (
-        figures["requests"], "" if figures["requests"] == 1 else "s", figures["peak_live_bytes"] / GIB))
-    print("pleat estimate: %s" % "; ".join("%s would take %s" % (name, amount(takes[policy], options.bytes))
-                                           for policy, name in ALLOCATORS.items()))
-    print("pleat estimate: %s" % verdict(figures, options.device_memory))
-    print("pleat estimate: the CUDA context is not counted, nor what kernels take for themselves but for cuBLAS's")
+    said = [json.dumps(figures)] if options.json else lines(options, figures)
+    run.say("".join(line + "\n" for line in said), "estimate")
+
+
+def lines(options, figures):
+    """What tell() says in words."""
+    count, processes = figures["requests"], figures["processes"]
+    made = [
+        "%s%d request%s; most live at once %.3f GiB" % (
+            "of %d processes, the one that takes most: " % processes if processes > 1 else "",
+            count, "" if count == 1 else "s", figures["peak_live_bytes"] / GIB),
+        "; ".join("%s would take %s" % (name, amount(figures[policy + "_physical_bytes"], options.bytes))
+                  for policy, name in ALLOCATORS.items()),
+        verdict(figures, options.device_memory),
+        "the CUDA context is not counted, nor what kernels take for themselves but for cuBLAS's"]
     if options.output:
-        print("pleat estimate: wrote %s" % options.output)
+        made.append("wrote %s" % options.output)
+    return ["pleat estimate: " + line for line in made]
 
 
 def begin_program():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    run.restore_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time one
+        return str(number)
+
+
+def end(number, frame):
+    sys.exit(128 + number)
 
 
 def run_program(words, variables):
     """How the program ended. SIGINT is its own; when this process is terminated the program goes, and so does what
     was made for it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, end)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the program is known
     program = subprocess.Popen(words, env=variables, preexec_fn=begin_program)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        return program.wait()
+        code = program.wait()
+        signal.signal(signal.SIGINT, end)
+        return code
     except BaseException:
         program.kill()
         program.wait()
@@ -203,9 +225,10 @@ def main(arguments=None):
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:
         code = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
         snapshots = sorted(str(path) for path in pathlib.Path(folder).glob("*.pickle"))
+        if code < 0:
+            run.fail(128 - code, "the program was ended by the signal %s" % signal_name(-code), "estimate")
         if code:
-            run.fail(run.CANNOT_DRAW if code < 0 else code,
-                     "the program ended with %d" % code, "estimate")
+            run.fail(code, "the program ended with %d" % code, "estimate")
         if not snapshots:
             run.fail(1, "nothing was allocated on a GPU: does the program use the device 'cuda'?", "estimate")
         try:

@@ -1,6 +1,5 @@
 """Builds Pleat's allocator for C++ programs that use libtorch without Python: `pleat libtorch DIR -o LIBRARY`."""
 
-import argparse
 import os
 import pathlib
 import re
@@ -12,7 +11,7 @@ BAD_FILE, FAILED = 3, 5
 
 
 def parser():
-    made = argparse.ArgumentParser(
+    made = run.Parser(
         prog="pleat libtorch",
         usage="pleat libtorch DIR [-o LIBRARY]",
         description="Builds Pleat's allocator for C++ programs that use the libtorch in DIR without Python.",
@@ -74,4 +73,4 @@ def main(arguments=None):
         _shim.compile_with(line)
     except UnavailableError as problem:
         run.fail(FAILED, str(problem).replace("pleat: ", "", 1), "libtorch")
-    print(output)
+    run.say(output + "\n", "libtorch")

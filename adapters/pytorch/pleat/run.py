@@ -9,6 +9,7 @@ import errno
 import os
 import pathlib
 import shutil
+import signal
 import sys
 
 from . import POLICIES, _job, _plans, _variables, parse_budget
@@ -17,8 +18,15 @@ SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 126, 127
 
 
+class Parser(argparse.ArgumentParser):
+    """One whose help is written, or said not to be: argparse passes over that."""
+
+    def print_help(self, file=None):
+        say(self.format_help(), self.prog.partition(" ")[2])
+
+
 def parser():
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="pleat run",
         usage="pleat run [OPTION ...] -- PROGRAM [ARGUMENT ...]",
         description="Runs a program with Pleat as PyTorch's CUDA allocator.",
@@ -197,6 +205,23 @@ def fail(code, text, command="run"):
     sys.exit(code)
 
 
+def say(text, command):
+    """Writes to standard output. Where that cannot be, this process ends with 5."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as problem:
+        # Python tries again at its end, and would say so.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        fail(CANNOT_DRAW, "standard output cannot be written: %s" % problem.strerror, command)
+
+
+def restore_signals():
+    """Those that Python ignores from its start on: a program expects what they do."""
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
 def program_of(name, command="run"):
     """The program's path, as a shell finds it."""
     path = shutil.which(name)
@@ -236,6 +261,7 @@ def main(arguments=None):
     made["PLEAT_RUN_PID"] = str(os.getpid())
     sys.stdout.flush()
     sys.stderr.flush()
+    restore_signals()
     # The program takes this process's place: signals and its exit code are its own.
     try:
         os.execve(program, options.program, made)
