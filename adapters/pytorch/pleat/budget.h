@@ -40,7 +40,9 @@ inline uint64_t stricter(uint64_t one, uint64_t other)
 }
 
 /* Whether the environment may say what a process may have: a variable is set whose name is like one
- * of those that a runtime reads (pleat_limits_of). */
+ * of those that a runtime reads (pleat_limits_of). It may be true where there is
+ * no limit: the variable is of another program or device. The device then has its runtime earlier,
+ * and that knows of none. */
 inline bool may_be_limited()
 {
     for (char **one = environ; one != nullptr && *one != nullptr; one++) {

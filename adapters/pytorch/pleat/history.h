@@ -50,7 +50,7 @@ class History
         }
         recorder_ = enabled ? recorder : nullptr;
         when_ = when;
-        most_ = std::max<size_t>(1, most);
+        limit(std::max<size_t>(1, most));
         skipped_ = skipped;
         on_.store(enabled, std::memory_order_relaxed);
     }
@@ -129,7 +129,7 @@ class History
         if (found == rings_.end())
             return all;
         const Ring &ring = found->second;
-        size_t oldest = ring.entries.size() < most_ ? 0 : ring.next % ring.entries.size();
+        size_t oldest = oldest_of(ring);
         auto convert = clock_.makeConverter();
         for (size_t i = 0; i < ring.entries.size(); i++) {
             all.push_back(ring.entries[(oldest + i) % ring.entries.size()]);
@@ -159,6 +159,25 @@ class History
         Context context;
         std::string metadata;
     };
+
+    /* The oldest entry comes to the front, where it is in any ring; of more than `most` the newest
+     * stay. */
+    void limit(size_t most)
+    {
+        for (auto &[device, ring] : rings_) {
+            auto &entries = ring.entries;
+            std::rotate(entries.begin(), entries.begin() + oldest_of(ring), entries.end());
+            if (entries.size() > most)
+                entries.erase(entries.begin(), entries.end() - most);
+            ring.next = 0;
+        }
+        most_ = most;
+    }
+
+    std::ptrdiff_t oldest_of(const Ring &ring) const
+    {
+        return ring.entries.size() < most_ ? 0 : ring.next % ring.entries.size();
+    }
 
     void keep(size_t address, const Context &context)
     {
