@@ -1,5 +1,6 @@
 """What pleat.enable() and its neighbours are given, without a GPU and without torch: arguments.py."""
 
+import json
 import os
 import pathlib
 import signal
@@ -11,8 +12,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ADAPTER = ROOT / "adapters" / "pytorch"
 sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
+import pleat  # noqa: E402
 import suite  # noqa: E402
 from pleat import _given, _plans  # noqa: E402
+
+COMMAND = os.environ.get("PLEAT_COMMAND")
 
 
 def python(code, **environment):
@@ -45,6 +49,40 @@ class Arguments(unittest.TestCase):
     def test_spaces_behind_commas_of_settings_are_none_of_the_names(self):
         self.assertEqual(_plans.settings("small:64k, log:/a/%p"), "small:64k,log:/a/%p")
         self.assertEqual(_plans.completed("small:1, keep:off", False, True), "small:1,keep:off,share:on")
+
+    @unittest.skipUnless(COMMAND, "$PLEAT_COMMAND names no program")
+    def test_what_is_wrong_is_said_of_what_was_given(self):
+        code = ("import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import pleat\n"
+                "for given in ({'conf': {'smal': '64k'}}, {'conf': 'smal:1'}, {}):\n"
+                "    try: pleat.enable(**given)\n"
+                "    except ValueError as problem: print(str(problem).partition(';')[0])")
+        self.assertEqual(python(code, PLEAT_CONF="smal:1").stdout.splitlines(), [
+            "pleat: conf: there is no setting 'smal'", "pleat: conf: there is no setting 'smal'",
+            "pleat: PLEAT_CONF: there is no setting 'smal'"])
+        code = "from pleat import run; run.main([*%r, '--', 'true'])"
+        for given, text in ((["--conf", "smal:1"], "--conf: there is no"), ([], "PLEAT_CONF: there is no")):
+            self.assertIn("pleat run: error: " + text, python(code % given, PLEAT_CONF="smal:1").stderr)
+
+    @unittest.skipUnless(COMMAND, "$PLEAT_COMMAND names no program")
+    def test_sizes_are_those_of_the_command(self):
+        for text in ("0", "512", "64k", "64K", "64kb", "64kib", "64KiB", "2m", "2MB", "1.5GiB", "1.75t", "0.9k", "5.", "5.k",
+                     "0.0", "00012", "1b", "9007199254740993", "%d" % ((1 << 63) - 1), "3.0000001g", "", " ", "x", "k", "b", "-1",
+                     "+5", "12q", "1 2", "64 k", " 64k", "64k ", "1e3", "1_000", ".5g", "5ib", "5kk", "5ki b", "0x10", "inf",
+                     "nan", "1e400", "99999999999t", "1.2.3", "\u0663", "1,5g"):
+            try:
+                bytes = pleat._parse_size(text)
+            except ValueError:
+                bytes = None
+            asked = subprocess.run([COMMAND, "conf", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=dict(os.environ, PLEAT_CONF="keep_bytes:" + text))
+            # It says such a size as the largest unit allows, exactly.
+            told = json.loads(asked.stdout)["keep_bytes"] if asked.returncode == 0 else None
+            self.assertEqual(bytes, None if told is None else pleat._parse_size(told), text)
+        self.assertEqual([pleat._parse_size(given) for given in (7, 2e9, 1e17)], [7, 2 * 10**9, 10**17])
+
+    def test_what_is_shown_is_what_is_documented(self):
+        code = "import pleat; print([name for name in dir(pleat) if name[0] != '_'] == sorted([*pleat.__all__, 'memory_saver']))"
+        self.assertEqual(python(code).stdout, "True\n")
 
     def test_enable_without_a_driver_compiles_nothing(self):
         code = ("import sys, types; sys.modules['torch'] = torch = types.ModuleType('torch')\n"

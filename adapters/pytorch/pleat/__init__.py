@@ -13,11 +13,13 @@ Importing this package needs no torch, and costs nothing.
 import contextlib
 import ctypes
 import os
+import re
 import sys
 import threading
 import warnings
 
-from ._marks import ALL, Steps
+from ._marks import ALL as _ALL
+from ._marks import Steps as _Steps
 
 __all__ = [
     "UnavailableError",
@@ -42,8 +44,8 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-CHUNK_BYTES = 2 << 20
-POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
+_CHUNK_BYTES = 2 << 20
+_POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
 
 
 class UnavailableError(RuntimeError):
@@ -66,31 +68,25 @@ def _call(function, *arguments):
         raise RuntimeError(_library.pleat_torch_failure().decode(errors="replace"))
 
 
-def parse_size(text):
-    """Bytes of "512", "64k", "2MiB", "1.5GiB" (powers of 1024). ValueError."""
-    number = str(text).strip().lower()
-    for tail in ("ib", "b"):
-        if number.endswith(tail):
-            number = number[: -len(tail)]
-            break
-    scale = 1
-    if number[-1:] in ("k", "m", "g", "t"):
-        scale = 1024 ** ("kmgt".index(number[-1]) + 1)
-        number = number[:-1]
-    try:
-        bytes = float(number) * scale
-    except ValueError:
-        bytes = -1.0
+def _parse_size(text):
+    """Bytes of "512", "64k", "2MiB", "1.5GiB" (powers of 1024), as the command takes them. ValueError."""
+    number = "%f" % text if isinstance(text, float) else str(text)
+    found = re.fullmatch(r"([0-9]+)(\.[0-9]*)?(?:([kmgt])i?)?b?", number, re.ASCII | re.IGNORECASE)
+    if found is None:
+        raise ValueError("pleat: %r is no size; write 20GiB, 512MiB or bytes" % (text,))
+    whole, part, unit = found.groups()
+    scale = 1024 ** ("kmgt".index(unit.lower()) + 1) if unit else 1
+    bytes = int(whole) * scale + int(float("0" + (part or "")) * scale)
     # Half a byte is none, and none is all there is.
-    if not (bytes == 0 or 1 <= bytes < 1 << 63):
-        raise ValueError("pleat: %r is no size; write 20GiB, 512MiB or bytes" % text)
-    return int(bytes)
+    if bytes >= 1 << 63 or bytes == 0 and float(whole + (part or "")) != 0:
+        raise ValueError("pleat: %r is no size; write 20GiB, 512MiB or bytes" % (text,))
+    return bytes
 
 
-def parse_budget(text):
+def _parse_budget(text):
     """Bytes of a budget: 0, which is all there is, or at least a chunk. ValueError."""
-    bytes = parse_size(text)
-    if 0 < bytes < CHUNK_BYTES:
+    bytes = _parse_size(text)
+    if 0 < bytes < _CHUNK_BYTES:
         raise ValueError("pleat: %r is a budget of %d bytes: write 20GiB or 512MiB" % (text, bytes))
     return bytes
 
@@ -147,9 +143,9 @@ def enable(
             "pleat is enabled already%s, with other arguments: they hold until the process ends (in a "
             "notebook: restart the kernel)" % (", by `pleat run`" if "PLEAT_RUN" in os.environ else "")
         )
-    if policy not in POLICIES:
-        raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(POLICIES)))
-    budget = parse_budget(budget)
+    if policy not in _POLICIES:
+        raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(_POLICIES)))
+    budget = _parse_budget(budget)
     record = _given.count("record", record)
     for name, value in (("marks", marks), ("canary", canary), ("windows", windows)):
         _given.check_switch(name, value)
@@ -167,8 +163,11 @@ def enable(
     wrong = _plans.cannot_write(save_plan) if save_plan else None
     if wrong:
         raise ValueError("pleat: the plan cannot be saved: " + wrong)
-    conf = _plans.settings(_given.settings(conf) or os.environ.get("PLEAT_CONF") or "")
+    told = _given.settings(conf)
+    conf = _plans.settings(told or os.environ.get("PLEAT_CONF") or "")
     wrong = _job.check(dict(os.environ, PLEAT_CONF=conf), "conf") if conf else None
+    if wrong and told:
+        wrong = wrong.replace("PLEAT_CONF:", "conf:", 1)
     wrong = wrong or _job.wrong_plan(_plans.of_devices(plan) if plan else [], budget, os.environ)
     if wrong:
         raise ValueError("pleat: " + wrong)
@@ -226,7 +225,7 @@ def enable(
     if marks:
         from torch.optim import optimizer
 
-        _steps = Steps(_step_ends, _taken)
+        _steps = _Steps(_step_ends, _taken)
         optimizer.register_optimizer_step_post_hook(_steps)
 
 
@@ -258,7 +257,7 @@ def enabled():
     return _library is not None
 
 
-def mark_step(device=ALL):
+def mark_step(device=_ALL):
     """An iteration ends here, on all devices or on one. Optional: Pleat finds iterations by itself.
     Where a program says so in each, its optimizers' steps say nothing."""
     if _library is None:
@@ -274,15 +273,15 @@ def _step_ends(device, others):
     themselves."""
     import torch
 
-    if device != ALL:
+    if device != _ALL:
         _mark_memory([device])
     elif others:
         _mark([each for each in range(torch.cuda.device_count()) if each not in others])
     else:
-        _mark([ALL])
+        _mark([_ALL])
 
 
-def _taken(device=ALL):
+def _taken(device=_ALL):
     """Bytes that were ever asked for, on one device or on all."""
     return _library.pleat_torch_taken(device)
 
@@ -364,7 +363,7 @@ def trim(keep=0, device=None):
 
     It comes back by itself, at the same addresses, when it is wanted: a planned iteration goes on as planned.
     """
-    keep = parse_size(keep)
+    keep = _parse_size(keep)
     total = 0
     for each in _chosen(device) if _library is not None else []:
         given = ctypes.c_uint64()
@@ -519,6 +518,10 @@ def __getattr__(name):
     import importlib
 
     return importlib.import_module("pleat.memory_saver")
+
+
+def __dir__():
+    return sorted([*__all__, "__version__", "memory_saver"])
 
 
 def _want_enabled():

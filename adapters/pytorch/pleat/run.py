@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 
-from . import POLICIES, _job, _plans, _variables, parse_budget
+from . import _POLICIES, _job, _parse_budget, _plans, _variables
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 126, 127
@@ -48,7 +48,7 @@ def parser():
     parser.add_argument(
         "--budget", default="0", metavar="SIZE", help="most memory to take of each device, such as 20GiB [all]"
     )
-    parser.add_argument("--policy", default="pleat", choices=POLICIES, help="[pleat]")
+    parser.add_argument("--policy", default="pleat", choices=_POLICIES, help="[pleat]")
     parser.add_argument("--conf", default="", metavar="KEY:VALUE,...", help="settings, as `pleat conf` lists them")
     parser.add_argument(
         "--no-marks", action="store_true", help="do not take optimizer steps as iterations' ends"
@@ -110,10 +110,10 @@ def parse(arguments):
 def check(options, error):
     """Calls error() for what an option cannot be."""
     try:
-        parse_budget(options.budget)
+        _parse_budget(options.budget)
     except ValueError as problem:
         error("--budget: " + str(problem).replace("pleat: ", "", 1))
-    if options.recompute and not parse_budget(options.budget):
+    if options.recompute and not _parse_budget(options.budget):
         error("--recompute: it needs a budget: --budget=40GiB")
     log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
     if "," in log:
@@ -183,7 +183,7 @@ def variables(options):
     made["PLEAT_RUN"] = "quiet" if options.quiet else "on"
     made["PLEAT_RUN_POLICY"] = options.policy
     made["PLEAT_RUN_PLAN"] = options.plan if options.plan == "auto" else os.path.abspath(options.plan)
-    made["PLEAT_RUN_BUDGET"] = str(parse_budget(options.budget))
+    made["PLEAT_RUN_BUDGET"] = str(_parse_budget(options.budget))
     made["PLEAT_RUN_MARKS"] = "off" if options.no_marks else "on"
     for name in ("save_plan", "report", "counters"):
         path = getattr(options, name)
@@ -244,9 +244,9 @@ def main(arguments=None):
     program = program_of(options.program[0])
     wrong = _job.wrong_settings(made)
     if wrong:
-        fail(BAD_USE, "--conf: " + wrong)
+        fail(BAD_USE, wrong.replace("PLEAT_CONF:", "--conf:", 1) if options.conf else wrong)
     plans = _plans.of_ranks(options.plan) if options.plan != "auto" else []
-    wrong = _job.wrong_plan(plans, parse_budget(options.budget), made)
+    wrong = _job.wrong_plan(plans, _parse_budget(options.budget), made)
     if wrong:
         fail(BAD_FILE, "--plan: " + wrong)
     wrong = _job.cannot_draw() if options.report else None
