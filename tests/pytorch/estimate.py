@@ -110,7 +110,7 @@ print(torch.cuda.max_memory_allocated())
 """
 # What a script does besides: it says a loss, keeps and loads what it has, records itself.
 ORDINARY = """
-import os, torch
+import copy, os, torch
 here = os.path.dirname(os.path.abspath(__file__))
 os.chdir(here)
 model = torch.nn.Linear(1024, 1024).cuda()
@@ -119,6 +119,9 @@ loss = model(torch.randn(8, 1024, device="cuda")).sum()
 loss.backward()
 optimizer.step()
 assert f"{loss:.3f} {loss}" == "1.000 1.0" and "FakeTensor" in f"{model.weight}"
+assert torch.tensor([[loss.detach(), 2], (loss.detach(), 3.0)]).tolist() == [[1, 2], [1, 3]]
+torch.nn.utils.weight_norm(torch.nn.Linear(8, 8)).cuda()(torch.ones(8, device="cuda"))
+copy.deepcopy(torch.nn.Linear(8, 8)).cuda()
 big = torch.randn(1024, 1024, device="cuda")
 try:
     import numpy

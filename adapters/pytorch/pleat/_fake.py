@@ -8,6 +8,7 @@ one a thread that multiplies, as torch takes them. Where sizes depend on values,
 """
 
 import atexit
+import functools
 import os
 import pickle
 import sys
@@ -111,7 +112,7 @@ def watching(torch, recorder):
     from torch.utils._pytree import tree_map
 
     FakeTensor = fake_tensor.FakeTensor
-    aten = torch.ops.aten
+    aten, plain = torch.ops.aten, torch.Tensor.__torch_dispatch__
     scalar, nonzero = aten._local_scalar_dense.default, aten.nonzero.default
     workspace = workspace_bytes(torch.cuda.get_device_capability())
     devices = torch.cuda.device_count()
@@ -145,7 +146,7 @@ def watching(torch, recorder):
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             kwargs = kwargs or {}
-            if any(kind is not FakeTensor for kind in types):
+            if any(kind is not FakeTensor and kind.__torch_dispatch__ is not plain for kind in types):
                 return NotImplemented  # Such a tensor (DTensor, say) is made of others, which come here in its place.
             if function is scalar and isinstance(args[0], FakeTensor):
                 return contents.value(args[0])
@@ -243,7 +244,18 @@ def read_by(torch, fake_type, contents):
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         return contents.read(self).numpy()
 
-    fake_type.__format__, fake_type.numpy = formatted, numpy
+    made_of_numbers = torch.tensor
+
+    def numbers(data):
+        if isinstance(data, (list, tuple)):
+            return [numbers(one) for one in data]
+        return data.tolist() if isinstance(data, fake_type) else data
+
+    @functools.wraps(made_of_numbers)
+    def tensor(data, **named):
+        return made_of_numbers(numbers(data) if isinstance(data, (list, tuple)) else data, **named)
+
+    fake_type.__format__, fake_type.numpy, torch.tensor = formatted, numpy, tensor
 
 
 def watch_sizes(torch, recorder):
