@@ -173,6 +173,44 @@ except RuntimeError as problem:
     assert "invalid device ordinal" in str(problem)
 print(sorted(os.listdir(here)))
 """
+# In the place of safetensors, which reads and writes memory of the GPU by its address.
+SAFETENSORS = {"__init__.py": """
+from torch import ones
+class safe_open:
+    def __init__(self, filename, framework, device="cpu"):
+        assert device == "cpu", "memory of the GPU is written"
+    __enter__ = lambda self: self
+    __exit__ = lambda self, *error: None
+    keys = lambda self: ["weight"]
+    get_tensor = lambda self, name: ones(8, 8)
+    get_tensors = lambda self: {"weight": ones(8, 8)}
+    get_slice = get_tensor
+""", "torch.py": """
+from safetensors import safe_open
+def save_file(tensors, filename, metadata=None):
+    open(filename, "wb").write(b"".join(bytes(tensor.tolist()) for tensor in tensors.values()))
+def load_file(filename, device="cpu"):
+    with safe_open(filename, framework="pt", device=device) as file:
+        assert list(file.get_tensors()) == ["weight"] and file.get_tensor("weight").size() == (8, 8)
+        return file.get_tensors()
+"""}
+SAFE = """
+import os, sys, torch
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+os.chdir(sys.path[0])
+for device in ("cpu", "cuda", 0, torch.device("cuda", 0)):
+    weight = load_file("x", device=device)["weight"]
+    assert weight.shape == (8, 8) and weight.is_cuda == (device != "cpu"), (device, weight)
+with safe_open("x", framework="pt", device="cuda") as file:
+    part = file.get_slice("weight")[:2]
+    assert part.is_cuda and part.shape == (2, 8) and list(file.keys()) == ["weight"]
+for _ in range(2):
+    save_file({"weight": weight * torch.nn.Parameter(weight)}, "none")
+save_file({"real": torch.ones(3, dtype=torch.uint8)}, "real")
+assert not os.path.exists("none") and os.path.getsize("real") == 3
+"""
 # Each rank on a GPU of its own: what it sends is nowhere, what it has is there.
 RANKS = """
 import gc, os, torch, torch.distributed as dist
@@ -465,6 +503,18 @@ class Program(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(folder)), ["kept.pt", "moved.pt", "program.py", "real.pt"])
         self.assertEqual(done.stderr.count("torch.save"), 1, done.stderr)
         self.assertEqual(done.stderr.count("pleat estimate -o TRACE"), 1, done.stderr)
+
+    def test_files_of_safetensors_are_read_on_the_host(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder, "safetensors")
+            package.mkdir()
+            for name, text in SAFETENSORS.items():
+                package.joinpath(name).write_text(text)
+            script = os.path.join(folder, "program.py")
+            pathlib.Path(script).write_text(SAFE)
+            done = run_words(sys.executable, script)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("safetensors: tensors have no contents here"), 1, done.stderr)
 
     @unittest.skipUnless(torch and torch.distributed.is_available(), "no torch.distributed")
     def test_ranks_run_without_each_other(self):

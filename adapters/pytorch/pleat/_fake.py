@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 
-from . import _checkpoints, _collectives, _contents
+from . import _checkpoints, _collectives, _contents, _safetensors
 
 MIB = 1 << 20
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
@@ -285,6 +285,7 @@ def begin(folder):
                  % torch.__version__)
     torch.nn.Module._apply = move
     _checkpoints.stand(torch, FakeTensor)
+    _safetensors.stand(torch, FakeTensor)
     torch.cuda.memory._dump_snapshot = dump_nothing
     # What decides that an optimizer takes all tensors at once, as it does on a GPU.
     known = getattr(optimizer, "_foreach_supported_types", None)
