@@ -51,6 +51,19 @@ PLEAT_NODISCARD pleat_result pleat__trace_of_device(const pleat_trace *trace, in
 /* One without events: its labels, sites and streams have the same numbers. */
 PLEAT_NODISCARD pleat_result pleat__trace_copy_names(const pleat_trace *trace, pleat_trace **out);
 
+/* A request that the recorded allocator refused, the last of `count` such; of a snapshot, no trace
+ * file has a place for it. */
+typedef struct pleat__refusal {
+    uint32_t count; /* 0: there is none */
+    uint8_t device;
+    uint64_t bytes, free_bytes; /* asked for; free on the device */
+    uint64_t stream;            /* value */
+    size_t event;               /* how many of the trace's events come before it */
+} pleat__refusal;
+
+pleat__refusal pleat__trace_refusal(const pleat_trace *trace);
+void pleat__trace_set_refusal(pleat_trace *trace, const pleat__refusal *refusal);
+
 /* The forms themselves, from bytes; `path` is for messages, `devices` as above, or NULL. */
 PLEAT_NODISCARD pleat_result pleat__trace_decode(const char *path, const uint8_t *bytes,
                                                  size_t size, pleat_trace **out);

@@ -54,6 +54,7 @@ typedef pleat__pickle_node node;
     X(ACTIVE_ALLOCATED, "active_allocated")                                                        \
     X(ACTIVE_PENDING_FREE, "active_pending_free")                                                  \
     X(ACTIVE_AWAITING_FREE, "active_awaiting_free")                                                \
+    X(DEVICE_FREE, "device_free")                                                                  \
     X(OOM, "oom")                                                                                  \
     X(SNAPSHOT, "snapshot")                                                                        \
     X(ALLOC, "alloc")                                                                              \
@@ -213,19 +214,46 @@ static pleat_result mark_device(const importer *s, uint64_t device, bool *seen)
     return PLEAT_OK;
 }
 
+/* Memory that was refused, a snapshot taken. */
+static bool changes_nothing(uint8_t word)
+{
+    return word == WORD_OOM || word == WORD_SNAPSHOT;
+}
+
+/* Whether something there may change what is live; what is said of it elsewhere is no event. */
+static pleat_result has_events(importer *s, const node *events, bool *any)
+{
+    s->place = PLACE_EVENT;
+    *any = false;
+    for (uint32_t i = 0; i < events->count && !*any; i++) {
+        fields from;
+        s->inner = i;
+        PLEAT_TRY(read_fields(s, &events->items[i], &from));
+        const value *action = from.of[WORD_ACTION];
+        *any =
+            action == NULL || action->type != PLEAT__PICKLE_TEXT || !changes_nothing(action->word);
+    }
+    return PLEAT_OK;
+}
+
+/* Those with events; where none has any, those with segments. */
 static pleat_result find_devices(importer *s, const node *traces, bool *seen)
 {
     const uint64_t zero = 0;
+    bool any, found = false;
     for (uint32_t i = 0; traces != NULL && i < traces->count; i++) {
         s->place = PLACE_TRACE;
         s->outer = i;
         const node *events = list_of(&traces->items[i]);
         if (events == NULL)
             return fail(s, "not a list");
-        if (events->count > 0)
+        PLEAT_TRY(has_events(s, events, &any));
+        s->place = PLACE_TRACE;
+        if (any)
             PLEAT_TRY(mark_device(s, i, seen));
+        found |= any;
     }
-    for (uint32_t i = 0; s->segments != NULL && i < s->segments->count; i++) {
+    for (uint32_t i = 0; !found && s->segments != NULL && i < s->segments->count; i++) {
         s->place = PLACE_SEGMENT;
         s->outer = i;
         fields segment;
@@ -237,6 +265,10 @@ static pleat_result find_devices(importer *s, const node *traces, bool *seen)
     s->place = PLACE_TOP;
     return PLEAT_OK;
 }
+
+#define RECORDING_ON                                                                               \
+    "was the recording on? torch.cuda.memory._record_memory_history() begins it, before what is "  \
+    "to be seen"
 
 static pleat_result choose_device(importer *s, const node *traces, int wanted)
 {
@@ -254,9 +286,9 @@ static pleat_result choose_device(importer *s, const node *traces, int wanted)
                                      count > 1 ? ", " : "", i);
     }
     if (count == 0)
-        return fail(s, "it has no events and no segments; was the recording on?");
+        return fail(s, "it has no events and no segments; " RECORDING_ON);
     if (wanted != PLEAT__ANY_DEVICE && (wanted < 0 || wanted > UINT8_MAX || !seen[wanted]))
-        return fail(s, "it has no device %d, but %s", wanted, names);
+        return fail(s, "it has no events of device %d, but of %s", wanted, names);
     if (wanted == PLEAT__ANY_DEVICE && count > 1)
         return fail(s, "it has devices %s; choose one (--device)", names);
     if (wanted != PLEAT__ANY_DEVICE)
@@ -291,12 +323,6 @@ static bool known_action(uint8_t word)
     return word >= WORD_ALLOC && word <= WORD_ANNOTATE;
 }
 
-/* Memory that was refused, a snapshot taken. */
-static bool changes_nothing(uint8_t word)
-{
-    return word == WORD_OOM || word == WORD_SNAPSHOT;
-}
-
 static pleat_result fail_action(const importer *s, const value *action)
 {
     int length = 0;
@@ -307,6 +333,19 @@ static pleat_result fail_action(const importer *s, const value *action)
                 length, action->text);
 }
 
+/* The last one is kept. */
+static pleat_result read_refusal(importer *s, const fields *from)
+{
+    const uint64_t unknown = 0;
+    pleat__refusal *refusal = &s->recording.refusal;
+    refusal->count++;
+    refusal->device = (uint8_t)s->recording.device;
+    refusal->stream = stream_value(from->of[WORD_STREAM], from->of[WORD_POOL_ID]);
+    refusal->event = s->recording.events.count;
+    PLEAT_TRY(read_number(s, from, WORD_SIZE, &unknown, &refusal->bytes));
+    return read_number(s, from, WORD_DEVICE_FREE, &unknown, &refusal->free_bytes);
+}
+
 static pleat_result read_event(importer *s, const value *event, uint64_t *time_us)
 {
     fields from;
@@ -314,6 +353,8 @@ static pleat_result read_event(importer *s, const value *event, uint64_t *time_u
     const value *action = from.of[WORD_ACTION];
     if (action == NULL || action->type != PLEAT__PICKLE_TEXT)
         return fail(s, "'action' is missing");
+    if (action->word == WORD_OOM)
+        return read_refusal(s, &from);
     if (changes_nothing(action->word))
         return PLEAT_OK;
     if (!known_action(action->word))
@@ -440,7 +481,10 @@ static pleat_result read_snapshot(importer *s, const uint8_t *bytes, int device)
                                    s->recording.arena, &top));
     PLEAT_TRY(read_top(s, &top, device));
     PLEAT_TRY(read_events(s));
-    return read_segments(s);
+    PLEAT_TRY(read_segments(s));
+    return s->recording.events.count > 0
+               ? PLEAT_OK
+               : fail(s, "it holds what was live at the end and no events: " RECORDING_ON);
 }
 
 pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes, size_t size, int device,

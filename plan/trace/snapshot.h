@@ -6,7 +6,7 @@
 #define PLEAT_PLAN_TRACE_SNAPSHOT_H
 
 #include <internal/arena.h>
-#include <pleat/trace.h>
+#include <plan/trace/import.h>
 
 typedef enum pleat__action {
     PLEAT__ACTION_NONE, /* passed over */
@@ -55,6 +55,7 @@ typedef struct pleat__recording {
     pleat__site *sites;    /* [0] stands for none; NULL while there are no others */
     size_t site_count;
     size_t site_capacity;
+    pleat__refusal refusal; /* its event: how many of `events` come before it */
     pleat__entries finals; /* live when the snapshot was taken: ALLOC, SEGMENT_ALLOC, SEGMENT_MAP */
 } pleat__recording;
 

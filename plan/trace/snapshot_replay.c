@@ -155,14 +155,18 @@ static pleat_result cut_entry(replayer *s, const cuts *all, const pleat__entry *
     return PLEAT_OK;
 }
 
-static pleat_result cut_entries(replayer *s, const cuts *all, pleat__entries *from)
+/* *at, a place between them, moves with them. */
+static pleat_result cut_entries(replayer *s, const cuts *all, pleat__entries *from, size_t *at)
 {
     pleat__entries cut = {0};
+    size_t place = *at;
     for (size_t i = 0; i < from->count; i++) {
         const pleat__entry *e = &from->items[i];
+        *at = i == place ? cut.count : *at;
         PLEAT_TRY(is_mapping(e) ? cut_entry(s, all, e, &cut)
                                 : pleat__entries_add(s->recording, &cut, e));
     }
+    *at = place == from->count ? cut.count : *at;
     pleat__arena_free(s->recording->arena, from->items);
     *from = cut;
     return PLEAT_OK;
@@ -171,13 +175,14 @@ static pleat_result cut_entries(replayer *s, const cuts *all, pleat__entries *fr
 static pleat_result cut_mappings(replayer *s)
 {
     cuts all = {0};
+    size_t none = 0;
     PLEAT_TRY(add_cuts(s, &all, &s->recording->events));
     PLEAT_TRY(add_cuts(s, &all, &s->recording->finals));
     if (all.count == 0)
         return PLEAT_OK;
     sort_cuts(&all);
-    PLEAT_TRY(cut_entries(s, &all, &s->recording->events));
-    PLEAT_TRY(cut_entries(s, &all, &s->recording->finals));
+    PLEAT_TRY(cut_entries(s, &all, &s->recording->events, &s->recording->refusal.event));
+    PLEAT_TRY(cut_entries(s, &all, &s->recording->finals, &none));
     pleat__arena_free(s->recording->arena, all.items);
     return PLEAT_OK;
 }
@@ -396,8 +401,11 @@ static pleat_result replay(replayer *s)
     forget_tenants(&s->requests);
     forget_tenants(&s->segment_tenants);
     const pleat__entries *both[2] = {&s->starts, &s->recording->events};
+    pleat__refusal refusal = s->recording->refusal;
     for (int k = 0; k < 2; k++) {
         for (size_t i = 0; i < both[k]->count; i++) {
+            if (k == 1 && i == s->recording->refusal.event)
+                refusal.event = pleat_trace_event_count(s->trace);
             pleat_result result = replay_entry(s, &both[k]->items[i]);
             if (result != PLEAT_OK)
                 return pleat__context(result, "'%s': %s %zu, address 0x%llx", s->recording->path,
@@ -405,6 +413,9 @@ static pleat_result replay(replayer *s)
                                       (unsigned long long)both[k]->items[i].address);
         }
     }
+    if (s->recording->refusal.event == s->recording->events.count)
+        refusal.event = pleat_trace_event_count(s->trace);
+    pleat__trace_set_refusal(s->trace, &refusal);
     return PLEAT_OK;
 }
 

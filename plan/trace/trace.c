@@ -14,7 +14,7 @@
 #include <internal/hash.h>
 #include <internal/range.h>
 #include <internal/utf8.h>
-#include <pleat/trace.h>
+#include <plan/trace/import.h>
 
 #include <internal/arena.h>
 #include <string.h>
@@ -74,6 +74,7 @@ struct pleat_trace {
     size_t stream_capacity;
     lookup stream_lookup;
     uint64_t device_bytes;
+    pleat__refusal refusal;
 };
 
 pleat_result pleat_trace_new(pleat_trace **out)
@@ -362,6 +363,16 @@ uint64_t pleat_trace_device_bytes(const pleat_trace *trace)
 void pleat_trace_set_device_bytes(pleat_trace *trace, uint64_t bytes)
 {
     trace->device_bytes = bytes;
+}
+
+pleat__refusal pleat__trace_refusal(const pleat_trace *trace)
+{
+    return trace->refusal;
+}
+
+void pleat__trace_set_refusal(pleat_trace *trace, const pleat__refusal *refusal)
+{
+    trace->refusal = *refusal;
 }
 
 /* Recorded times and sites are left out, and what the recorded allocator took of the device: they

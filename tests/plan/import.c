@@ -298,11 +298,13 @@ static void import_finds_what_was_live_at_the_start(void **state)
                                                        EVENT("free_completed", 512, 60) "]]}",
                   "S0:1048576 a0:60 a1:400 a2:70 r2 c2 a3:30 r0 c0");
     /* Pending frees, by both names. */
-    assert_import("{'segments':[" SEGMENT(
-                      0, 1048576,
-                      BLOCK(512, 512, 11, "active_pending_free")
-                          BLOCK(1024, 512, 12, "active_awaiting_free")) "],'device_traces':[[]]}",
-                  "S0:1048576 a0:11 a1:12");
+    assert_import(
+        "{'segments':[" SEGMENT(
+            0, 1048576,
+            BLOCK(512, 512, 11, "active_pending_free")
+                BLOCK(1024, 512, 12,
+                      "active_awaiting_free")) "],'device_traces':[[" EVENT("alloc", 4096, 1) "]]}",
+        "S0:1048576 a0:11 a1:12 a2:1");
     /* An address that was freed and taken again. */
     assert_import(
         "{'segments':[" SEGMENT(
@@ -316,13 +318,65 @@ static void import_finds_what_was_live_at_the_start(void **state)
 static void import_reads_old_dumps(void **state)
 {
     (void)state;
-    /* torch.cuda.memory_snapshot() alone; blocks without address, sizes in their history. */
-    assert_import("[{'device':0,'address':4096,'total_size':2097152,'stream':0,'blocks':["
-                  "{'size':1024,'state':'active_allocated','history':[{'addr':1,'real_size':777}]},"
-                  "{'size':512,'state':'inactive'},"
-                  "{'size':512,'state':'active_allocated','history':[]},"
-                  "{'size':512,'state':'active_allocated','history':[{}]}]}]",
-                  "S0:2097152 a0:777 a1:512 a2:512");
+    /* Blocks without address, sizes in their history. */
+    assert_import(
+        "{'segments':[{'device':0,'address':4096,'total_size':2097152,'stream':0,'blocks':["
+        "{'size':1024,'state':'active_allocated','history':[{'addr':1,'real_size':777}]},"
+        "{'size':512,'state':'inactive'},"
+        "{'size':512,'state':'active_allocated','history':[]},"
+        "{'size':512,'state':'active_allocated','history':[{}]}]}],'device_traces':[[" EVENT(
+            "alloc", 512, 1) "]]}",
+        "S0:2097152 a0:777 a1:512 a2:512 a3:1");
+}
+
+/* What was live at the end says nothing of what came before; torch notes the snapshot itself. */
+static void import_refuses_a_snapshot_without_events(void **state)
+{
+    (void)state;
+    const char *block = BLOCK(512, 512, 9, "active_allocated");
+    char text[1024];
+    static const char *const traces[] = {"", "[]", "[{'action':'snapshot'}]", "[],[]"};
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
+        snprintf(text, sizeof text,
+                 "{'segments':[{'device':0,'address':0,'total_size':1048576,'blocks':[%s]}],"
+                 "'device_traces':[%s]}",
+                 block, traces[i]);
+        assert_refused(text, PLEAT__ANY_DEVICE,
+                       "it holds what was live at the end and no events: was the recording on?");
+    }
+    /* torch.cuda.memory_snapshot() alone. */
+    assert_refused("[" SEGMENT(0, 100, ) "]", PLEAT__ANY_DEVICE,
+                   "no events: was the recording on?");
+}
+
+/* The last of them, and where it was. */
+static void import_keeps_what_was_refused(void **state)
+{
+    (void)state;
+    pleat_trace *trace =
+        import(EVENTS("{'action':'oom','size':5,'device_free':6,'stream':0}," EVENT(
+            "alloc", 512,
+            7) "{'action':'oom','size':3000,'device_free':123,'stream':9}," EVENT("free", 512, 7)));
+    pleat__refusal refusal = pleat__trace_refusal(trace);
+    assert_events(trace, "a0:7 r0 c0");
+    assert_int_equal(refusal.count, 2);
+    assert_int_equal(refusal.bytes, 3000);
+    assert_int_equal(refusal.free_bytes, 123);
+    assert_int_equal(refusal.stream, 9);
+    assert_int_equal(refusal.event, 1);
+    pleat_trace_free(trace);
+    trace = import(EVENTS(EVENT("alloc", 512, 7) "{'action':'oom','size':3000}"));
+    assert_int_equal(pleat__trace_refusal(trace).event, 1);
+    pleat_trace_free(trace);
+    /* Where mappings are cut it stays where it was. */
+    trace = import(EVENTS(EVENT("segment_map", 0, 40) "{'action':'oom','size':3000}," EVENT(
+        "segment_unmap", 20, 10)));
+    assert_events(trace, "S0:20 S1:10 S2:10 s1");
+    assert_int_equal(pleat__trace_refusal(trace).event, 3);
+    pleat_trace_free(trace);
+    trace = import(EVENTS(EVENT("alloc", 512, 7)));
+    assert_int_equal(pleat__trace_refusal(trace).count, 0);
+    pleat_trace_free(trace);
 }
 
 static void import_keeps_segments(void **state)
@@ -371,11 +425,13 @@ static void import_of_a_trace_without_the_device_gives_none(void **state)
 static void import_asks_which_device(void **state)
 {
     (void)state;
-    const char *two = "{'segments':[{'device':3,'address':1,'total_size':2,'blocks':[]}],"
-                      "'device_traces':[[],[" EVENT("alloc", 512, 7) "],[]]}";
+    const char *two = "{'segments':[{'device':5,'address':1,'total_size':2,'blocks':[]}],"
+                      "'device_traces':[[{'action':'snapshot'}],[" EVENT(
+                          "alloc", 512, 7) "],[],[" EVENT("segment_alloc", 1, 2) "]]}";
     assert_refused(two, PLEAT__ANY_DEVICE, "devices 1, 3");
-    assert_refused(two, 0, "no device 0, but 1, 3");
-    assert_refused(two, 300, "no device 300");
+    assert_refused(two, 0, "no events of device 0, but of 1, 3");
+    assert_refused(two, 5, "no events of device 5");
+    assert_refused(two, 300, "no events of device 300");
     test_bytes bytes = test_pickle(4, two);
     pleat_trace *trace;
     assert_ok(pleat__snapshot_decode("t.pickle", bytes.data, bytes.size, 1, NULL, &trace));
@@ -493,6 +549,8 @@ int main(void)
         cmocka_unit_test(import_refuses_an_action_that_it_does_not_know),
         cmocka_unit_test(import_finds_what_was_live_at_the_start),
         cmocka_unit_test(import_reads_old_dumps),
+        cmocka_unit_test(import_refuses_a_snapshot_without_events),
+        cmocka_unit_test(import_keeps_what_was_refused),
         cmocka_unit_test(import_keeps_segments),
         cmocka_unit_test(import_of_a_trace_without_the_device_gives_none),
         cmocka_unit_test(import_asks_which_device),

@@ -79,7 +79,7 @@ class Formats(unittest.TestCase):
         self.assertEqual([told["devices"] for told in json.loads(done.stdout)["devices"].values()], [[0], [1]])
         none = imported(FILES[0], 2)
         self.assertEqual(none.returncode, 3)
-        self.assertIn("it has no device 2, but 0, 1", none.stderr)
+        self.assertIn("it has no events of device 2, but of 0, 1", none.stderr)
 
     def test_annotations_are_kept_with_their_tensors(self):
         """record.py says "the fourth" of the tensor of 7 MiB in each of its three iterations."""

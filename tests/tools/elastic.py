@@ -346,7 +346,7 @@ class Elastic(unittest.TestCase):
         self.assertIn("record the job at another one", same.stderr)
         elsewhere = pleat("plan", two, "--device", "3")
         self.assertEqual(elsewhere.returncode, 3)
-        self.assertIn("it has no device 3, but 0", elsewhere.stderr)
+        self.assertIn("it has no events of device 3, but of 0", elsewhere.stderr)
         rigid = self.path("rigid.plan")
         self.assertEqual(pleat("plan", two, "-o", rigid).returncode, 0)
         self.assertEqual(pleat("plan", rigid, "--at", "3").returncode, 3)

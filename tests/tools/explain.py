@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -144,6 +145,63 @@ class Explain(unittest.TestCase):
         text = run("explain", table).stdout
         self.assertIn("At most 1.500 MiB are live at once, in 2 tensors: at event 1 of 4.\n", text)
         self.assertNotRegex(text, "under 0.001|iteration [0-9]")
+
+    def refused(self, free, last=True):
+        """Fifty of 2 MiB, every second one freed, in segments of their own; then 60 MiB are refused."""
+        events, mib = [], 1 << 20
+        for i in range(50):
+            place = (1 << 40) + i * 4 * mib
+            for action in ("segment_alloc", "alloc"):
+                events.append({"action": action, "addr": place, "size": 2 * mib, "stream": 0, "time_us": i})
+        for i in range(0, 50, 2):
+            place = (1 << 40) + i * 4 * mib
+            events += [{"action": action, "addr": place, "size": 2 * mib, "stream": 0, "time_us": 60}
+                       for action in ("free_requested", "free_completed")]
+        events.append({"action": "oom", "size": 60 * mib, "device_free": free, "stream": 0, "time_us": 61})
+        if not last:
+            events.append({"action": "alloc", "addr": 1 << 41, "size": 2 * mib, "stream": 0, "time_us": 62})
+        path = os.path.join(self.folder.name, "oom.pickle")
+        with open(path, "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [[*events, {"action": "snapshot"}]]}, file)
+        return path
+
+    def test_a_refusal_is_told_and_who_would_have_served_it(self):
+        """The request for which the job ended, which is no allocation, was thrown away."""
+        path = self.refused(12 << 20)
+        line = "The recording ends with a refusal: 60.000 MiB were asked for, with 12.000 MiB free on device 0.\n"
+        self.assertIn(line, run("import", path).stdout)
+        text = run("explain", path).stdout
+        self.assertIn("The refusal\n  " + line, text)
+        self.assertIn("  With it 110.000 MiB are live; the allocator held 100.000 MiB, and with what was free 112.000 MiB.\n", text)
+        told = json.loads(run("explain", path, "--json").stdout)["refusal"]
+        policies = {p["policy"]: p for p in told.pop("policies")}
+        self.assertEqual(told, {"count": 1, "device": 0, "request_bytes": 60 << 20, "free_bytes": 12 << 20, "last": True,
+                                "live_bytes": 110 << 20, "held_bytes": 100 << 20, "room_bytes": 112 << 20})
+        self.assertEqual({name: p["serves"] for name, p in policies.items()},
+                         {"native": False, "expandable": False, "pleat": True})
+        self.assertEqual(policies["pleat"]["takes_bytes"], 110 << 20)
+        self.assertGreater(policies["native"]["takes_bytes"], 112 << 20)
+        self.assertIn("Pleat: serves it, and takes ", text)
+        self.assertRegex(text, r"PyTorch's native allocator: refuses it; it would take \d")
+        # Another device is asked about; what is live does not fit; what comes behind it.
+        self.assertTrue(all(p["serves"] for p in json.loads(
+            run("explain", path, "-d", "1GiB", "--json").stdout)["refusal"]["policies"]))
+        self.assertIn("less than what is live then, no allocator serves it", run("explain", self.refused(1 << 20)).stdout)
+        self.assertIn("The recording has a refusal", run("explain", self.refused(12 << 20, False)).stdout)
+        self.assertEqual(json.loads(run("import", path, "-j").stdout)["refusals"], 1)
+        self.assertNotIn("refusal", run("explain", SNAPSHOT).stdout)
+
+    def test_a_snapshot_without_history_is_refused(self):
+        """Its figures were those of what was live at the end, in the order of its addresses."""
+        path = os.path.join(self.folder.name, "off.pickle")
+        block = {"address": 4096, "size": 512, "requested_size": 500, "state": "active_allocated"}
+        with open(path, "wb") as file:
+            pickle.dump({"segments": [{"device": 0, "address": 4096, "total_size": 1 << 21, "stream": 0, "blocks": [block]}],
+                         "device_traces": [[], []]}, file)
+        for command in ("import", "explain", "compare", "plan", "replay"):
+            ran = run(command, path)
+            self.assertEqual((ran.returncode, ran.stdout), (3, ""), command)
+            self.assertIn("it holds what was live at the end and no events: was the recording on?", ran.stderr)
 
     def test_bad_use(self):
         for arguments in [[], [SNAPSHOT, "-d", "much"], [SNAPSHOT, "--none"]]:

@@ -3,6 +3,7 @@
  * what would help, in words.
  */
 #include <tools/analysis/advice.h>
+#include <tools/analysis/refusal.h>
 #include <tools/analysis/sites.h>
 #include <tools/cli.h>
 #include <tools/cmd/explain_budget.h>
@@ -278,13 +279,14 @@ static void growth_json(json_writer *json, const options *o, const growth *g)
     json_end_object(json);
 }
 
-static void print_json(const options *o, const footprint *f, const growth *g)
+static void print_json(const options *o, const footprint *f, const growth *g, const refusal *r)
 {
     json_writer json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
     json_string(&json, "trace", o->paths[0]);
     footprint_json(&json, f);
+    refusal_json(&json, r);
     advice_json(&json, f, g);
     growth_json(&json, o, g);
     json_end_object(&json);
@@ -298,6 +300,7 @@ static int explain_traces(const options *o, const pleat_trace *const *traces)
         .policies = policies, .policy_count = 3, .device_bytes = o->device_bytes};
     footprint f;
     growth g = {0};
+    refusal r = {0};
     progress_whole("explain", 3);
     progress_stage();
     pleat_result result = footprint_make(traces[0], &wanted, &f);
@@ -305,10 +308,13 @@ static int explain_traces(const options *o, const pleat_trace *const *traces)
         result = growth_find(traces, o->path_count, o->device_bytes, &g);
         if (result == PLEAT_E_INPUT)
             result = cli_in_files(result, o->paths, o->path_count);
+        if (result == PLEAT_OK)
+            result = refusal_find(traces[0], o->device_bytes, &r);
         progress_whole_end();
         if (result == PLEAT_OK && o->json) {
-            print_json(o, &f, &g);
+            print_json(o, &f, &g, &r);
         } else if (result == PLEAT_OK) {
+            refusal_text(&r);
             say_peak(&f);
             say_native(&f, &g);
             say_advice(&f, &g);

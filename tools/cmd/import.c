@@ -1,6 +1,7 @@
 /*
  * import.c: `pleat import`: a recording as a trace file, and what is in it.
  */
+#include <tools/analysis/refusal.h>
 #include <tools/cli.h>
 #include <tools/json.h>
 #include <tools/options.h>
@@ -57,6 +58,7 @@ static summary summarize(const pleat_trace *trace)
 static void print_json(const pleat_trace *trace, const summary *s, pleat__trace_form form)
 {
     json_writer json;
+    const pleat__refusal refused = pleat__trace_refusal(trace);
     char fingerprint[24];
     snprintf(fingerprint, sizeof fingerprint, "%016llx",
              (unsigned long long)pleat_trace_fingerprint(trace));
@@ -79,6 +81,11 @@ static void print_json(const pleat_trace *trace, const summary *s, pleat__trace_
     }
     json_end_array(&json);
     json_uint(&json, "device_bytes", pleat_trace_device_bytes(trace));
+    json_uint(&json, "refusals", refused.count);
+    if (refused.count > 0) {
+        json_uint(&json, "refused_bytes", refused.bytes);
+        json_uint(&json, "refused_free_bytes", refused.free_bytes);
+    }
     json_string(&json, "fingerprint", fingerprint);
     json_end_object(&json);
     json_finish(&json);
@@ -118,6 +125,12 @@ static void print_table(const pleat_trace *trace, const summary *s, const option
     if (made && o->output != NULL)
         print_row(&table, "written to", o->output);
     cli_table_end(&table, stdout);
+    const pleat__refusal refused = pleat__trace_refusal(trace);
+    refusal_line(&refused, refusal_is_last(trace));
+    if (refused.count > 0)
+        printf("Who would have served it: pleat explain %s. Only recordings say it, not what is "
+               "written here.\n",
+               o->input);
 }
 
 /* The device of the trace's first allocation is the one whose iterations count. */
