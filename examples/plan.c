@@ -23,8 +23,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: plan TRACE\n");
         return 2;
     }
-    if (pleat_trace_read(argv[1], &trace) != PLEAT_OK)
-        return failed();
+    if (pleat_trace_read(argv[1], &trace) != PLEAT_OK) {
+        fprintf(stderr, "%s; `pleat import RECORDING -o TRACE` writes one\n",
+                pleat_last_error()->text);
+        return 1;
+    }
     pleat_plan_options options = {.size = sizeof options, .seconds = NAN};
     if (pleat_plan_make(trace, &options, &plan) != PLEAT_OK)
         return failed();

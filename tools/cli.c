@@ -16,14 +16,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define MESSAGE_MOST 8192 /* bytes; a path is half of it at most */
+
+/* The names of files in it are as others made them: nothing that a terminal would take for a
+ * command, and one line. */
+static void print_message(const char *command, const char *text)
+{
+    fprintf(stderr, "pleat %s: ", command);
+    for (const char *at = text; *at != '\0'; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            fprintf(stderr, "\\x%02x", (unsigned char)*at);
+        else
+            fputc(*at, stderr);
+    fputc('\n', stderr);
+}
+
 int cli_bad_use(const char *command, const char *format, ...)
 {
     va_list arguments;
+    char text[MESSAGE_MOST];
     va_start(arguments, format);
-    fprintf(stderr, "pleat %s: ", command);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\nSee 'pleat %s --help'.\n", command);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    print_message(command, text);
+    fprintf(stderr, "See 'pleat %s --help'.\n", command);
     return CLI_BAD_USE;
 }
 
@@ -51,7 +67,7 @@ static int exit_code(pleat_result result)
 
 int cli_failed(const char *command, pleat_result result)
 {
-    fprintf(stderr, "pleat %s: %s\n", command, pleat_last_error()->text);
+    print_message(command, pleat_last_error()->text);
     return exit_code(result);
 }
 
@@ -90,6 +106,35 @@ void cli_forget_limits(void)
 const char *cli_plural(uint64_t count)
 {
     return count == 1 ? "" : "s";
+}
+
+/* What a pipe brings, in a file in the place of standard input: a recording may be read twice. */
+static pleat_result keep_input(void)
+{
+    static bool kept_before;
+    char part[1 << 16];
+    size_t size;
+    if (kept_before)
+        return PLEAT_OK;
+    FILE *kept = tmpfile();
+    if (kept == NULL)
+        return pleat__fail_errno(PLEAT_E_IO, "no file for what standard input brings");
+    while ((size = fread(part, 1, sizeof part, stdin)) > 0 && !ferror(kept))
+        fwrite(part, 1, size, kept);
+    bool whole = !ferror(stdin) && !ferror(kept) && fflush(kept) == 0 &&
+                 dup2(fileno(kept), STDIN_FILENO) >= 0;
+    fclose(kept);
+    kept_before = whole;
+    return whole ? PLEAT_OK : pleat__fail_errno(PLEAT_E_IO, "standard input cannot be kept");
+}
+
+int cli_take_input(const char *command, const char **path)
+{
+    if (*path == NULL || strcmp(*path, "-") != 0)
+        return CLI_DONE;
+    pleat_result result = keep_input();
+    *path = "/dev/stdin";
+    return result == PLEAT_OK ? CLI_DONE : cli_failed(command, result);
 }
 
 int cli_overwrites(const char *command, const char *input, const char *output)

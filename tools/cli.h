@@ -51,6 +51,10 @@ pleat_result cli_in_files(pleat_result result, const char *const *paths, uint32_
 /* Reads a plan file; what is none is told what writes one. Errors as pleat_plan_read's. */
 PLEAT_NODISCARD pleat_result cli_read_plan(const char *path, pleat_plan **plan);
 
+/* Where the path is "-", it becomes that of a file with what standard input brings. CLI_DONE, or an
+ * exit code with its message. */
+int cli_take_input(const char *command, const char **path);
+
 /* CLI_BAD_USE, with a message, where writing `output` (NULL: nothing) would lose `input`. */
 int cli_overwrites(const char *command, const char *input, const char *output);
 

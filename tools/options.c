@@ -8,6 +8,7 @@
 
 #include <getopt.h>
 #include <math.h>
+#include <runtime/base/nearest.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -225,6 +226,13 @@ static int check_operands(int argc, char **argv, const cli_usage *usage, int *fi
     if (usage->value != NULL && count > 1)
         return cli_bad_use(usage->command, "takes %s, got %d: '%s' is one too many", usage->operand,
                            count, argv[optind + 1]);
+    for (int i = optind; i < argc && usage->is_input; i++) {
+        const char *path = argv[i];
+        int code = cli_take_input(usage->command, &path);
+        if (code != CLI_DONE)
+            return code;
+        argv[i] = (char *)(uintptr_t)path;
+    }
     if (usage->value != NULL && count == 1)
         *usage->value = argv[optind];
     if (first != NULL)
@@ -234,17 +242,17 @@ static int check_operands(int argc, char **argv, const cli_usage *usage, int *fi
 
 static int no_option(const cli_usage *usage, const char *typed)
 {
-    char near[NEAREST_TEXT], name[64];
+    char near[PLEAT__NEAREST_TEXT], name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(typed, "="), typed);
-    nearest found = nearest_to(name);
+    pleat__nearest found = pleat__nearest_to(name);
     for (const cli_option *option = usage->options; option->kind != CLI_END; option++) {
         static char names[OPTION_MOST][64];
         char *dashed = names[option - usage->options];
         snprintf(dashed, sizeof *names, "--%s", option->name);
-        nearest_try(&found, dashed);
+        pleat__nearest_try(&found, dashed);
     }
     return cli_bad_use(usage->command, "'%s' is no option that it has%s", typed,
-                       nearest_text(&found, near));
+                       pleat__nearest_text(&found, near));
 }
 
 int cli_read(int argc, char **argv, const cli_usage *usage, int *first)

@@ -112,6 +112,7 @@ typedef struct cli_usage {
     const char *operand; /* "a trace"; NULL: it takes none */
     const char **value;  /* where the one operand goes; NULL: there may be several */
     bool optional;       /* it may be left out */
+    bool is_input;       /* what it takes may be "-", standard input */
 } cli_usage;
 
 /* Not an exit code: the command line is read, get on with it. */

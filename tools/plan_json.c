@@ -3,6 +3,8 @@
  */
 #include <tools/plan_json.h>
 
+#include <plan/base/plan.h>
+
 void plan_json(json_writer *json, const pleat_plan *plan)
 {
     const pleat_plan_summary summary = pleat_plan_summary_of(plan);
@@ -16,4 +18,5 @@ void plan_json(json_writer *json, const pleat_plan *plan)
     json_uint(json, "alias_maps", summary.alias_maps);
     json_uint(json, "handles", summary.handles);
     json_uint(json, "lanes", summary.lanes);
+    json_bool(json, "followed", !plan->answers_only);
 }

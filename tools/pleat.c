@@ -8,6 +8,7 @@
 #include <tools/wrap.h>
 
 #include <errno.h>
+#include <runtime/base/nearest.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,7 +57,7 @@ static bool is_beside(const char *name)
 /* What is missing where a command is a program of its own. */
 static int no_program(const char *name)
 {
-    char path[4096] = "pleat", near[NEAREST_TEXT];
+    char path[4096] = "pleat", near[PLEAT__NEAREST_TEXT];
     if (is_beside(name)) {
         ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
         path[length > 0 ? length : 0] = '\0';
@@ -67,13 +68,13 @@ static int no_program(const char *name)
                 name, name, path);
         return CLI_FAILED;
     }
-    nearest found = nearest_to(name);
-#define TRY_NAME(command, help) nearest_try(&found, #command);
+    pleat__nearest found = pleat__nearest_to(name);
+#define TRY_NAME(command, help) pleat__nearest_try(&found, #command);
     CLI_COMMANDS(TRY_NAME)
     BESIDE(TRY_NAME)
 #undef TRY_NAME
     fprintf(stderr, "pleat: '%s' is not a command%s See 'pleat --help'.\n", name,
-            found.best != NULL ? nearest_text(&found, near) : ".");
+            found.best != NULL ? pleat__nearest_text(&found, near) : ".");
     return CLI_BAD_USE;
 }
 

@@ -4,6 +4,7 @@
 #include <plan/base/file.h>
 
 #include <internal/error.h>
+#include <plan/base/gzip.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,6 +80,19 @@ pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *ar
     pleat_result result = read_open(fd, path, limit, arena, bytes, size);
     close(fd);
     return result;
+}
+
+pleat_result pleat__file_read_any(const char *path, uint64_t limit, pleat__arena *arena,
+                                  uint8_t **bytes, size_t *size)
+{
+    uint8_t *data;
+    PLEAT_TRY(pleat__file_read(path, limit, arena, bytes, size));
+    if (!pleat__gzip_begins(*bytes, *size))
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gzip_unfold(path, limit, arena, *bytes, *size, &data, size));
+    pleat__arena_free(arena, *bytes);
+    *bytes = data;
+    return PLEAT_OK;
 }
 
 bool pleat__file_is_own(const struct stat *status)
@@ -249,7 +263,7 @@ static bool write_and_close(int fd, const void *bytes, size_t size)
     return written;
 }
 
-pleat_result pleat__file_write(const char *path, const void *bytes, size_t size)
+static pleat_result write_as_it_is(const char *path, const void *bytes, size_t size)
 {
     char target[PATH_MAX];
     struct stat status;
@@ -263,4 +277,17 @@ pleat_result pleat__file_write(const char *path, const void *bytes, size_t size)
     return fd >= 0 && write_and_close(fd, bytes, size)
                ? PLEAT_OK
                : pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be written", path);
+}
+
+pleat_result pleat__file_write(const char *path, const void *bytes, size_t size)
+{
+    if (!pleat__gzip_is_name(path))
+        return write_as_it_is(path, bytes, size);
+    size_t folded_size;
+    uint8_t *folded = pleat__gzip_fold(bytes, size, &folded_size);
+    if (folded == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory to compress it", path);
+    pleat_result result = write_as_it_is(path, folded, folded_size);
+    free(folded);
+    return result;
 }

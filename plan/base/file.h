@@ -15,6 +15,10 @@ bool pleat__file_is_own(const struct stat *status);
  * when it is longer than `limit` bytes. */
 PLEAT_NODISCARD pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *arena,
                                               uint8_t **bytes, size_t *size);
+/* The same, unfolded where it is gzipped; `limit` is for both. */
+PLEAT_NODISCARD pleat_result pleat__file_read_any(const char *path, uint64_t limit,
+                                                  pleat__arena *arena, uint8_t **bytes,
+                                                  size_t *size);
 /* The same of a file that nobody but this user can have written: no link, no pipe, not another
  * user's, not to be written by others. PLEAT_E_IO where it is any of those. */
 PLEAT_NODISCARD pleat_result pleat__file_read_own(const char *path, uint64_t limit,
@@ -27,7 +31,8 @@ int pleat__file_create_beside(const char *path, char *name, size_t size);
 /* Writes a file that takes the place of `path` when it is whole and on the disk, with the
  * permissions of the one that was there; PLEAT_E_IO leaves `path` as it was. Until then it has no
  * name where the file system can do that, so that nothing of it is left when the process is killed.
- * What is there and no regular file (a pipe, /dev/stdout) is written into. */
+ * What is there and no regular file (a pipe, /dev/stdout) is written into. Where the name ends in
+ * ".gz" the bytes are gzipped. */
 PLEAT_NODISCARD pleat_result pleat__file_write(const char *path, const void *bytes, size_t size);
 
 #endif

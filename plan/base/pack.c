@@ -101,11 +101,11 @@ static const char *walk(const uint8_t *bytes, size_t size, size_t *length)
         left[depth]--;
         head next;
         if (at >= size)
-            return "the file ends inside it";
+            return "the file ends inside it: it is cut off";
         if (!read_head(bytes + at, size - at, &next))
-            return bytes[at] == 0xc1 ? "not msgpack" : "the file ends inside it";
+            return bytes[at] == 0xc1 ? "not msgpack" : "the file ends inside it: it is cut off";
         if (next.bytes > size - at || next.children > size - at - next.bytes)
-            return "it says that it is longer than the file";
+            return "it says that it is longer than the file, which is cut off or damaged";
         at += next.bytes;
         if (at > PLEAT__PACK_RECORD_BYTES)
             return "it is too long";
@@ -160,7 +160,7 @@ static pleat_result next_record(pleat__pack_reader *reader, msgpack_object *reco
     reader->record++;
     reader->record_at = reader->at;
     if (reader->at == reader->size)
-        return pleat__pack_fail(reader, "the file ends where a record should be");
+        return pleat__pack_fail(reader, "the file ends where a record should be: it is cut off");
     size_t length = 0;
     const char *why = walk(reader->bytes + reader->at, reader->size - reader->at, &length);
     if (why != NULL)
@@ -263,11 +263,11 @@ static pleat_result next_rows(pleat__pack_reader *reader, uint64_t left, uint32_
 {
     /* A number takes a byte or more. */
     if (left > (reader->size - reader->at) / width)
-        return pleat__fail(PLEAT_E_INPUT,
-                           "'%s': byte %zu: %llu rows of %u should follow, and the file has %zu "
-                           "bytes",
-                           reader->path, reader->at, (unsigned long long)left, width,
-                           reader->size - reader->at);
+        return pleat__fail(
+            PLEAT_E_INPUT,
+            "'%s': byte %zu: the file is cut off: %llu rows of %u should follow, and "
+            "it has %zu bytes more",
+            reader->path, reader->at, (unsigned long long)left, width, reader->size - reader->at);
     PLEAT_TRY(pleat__pack_array(reader, array));
     *rows = array->size / width;
     if (*rows == 0 || array->size % width != 0 || *rows > left)

@@ -45,6 +45,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <zlib.h>
 
 #define NAME            "pleat plan"
 #define VERSION         1
@@ -367,11 +368,11 @@ static pleat_result make_table(reader *r, uint64_t count, uint32_t width, size_t
 {
     uint64_t left = r->pack.size - r->pack.at;
     if (count > UINT32_MAX - 1 || count > left / width)
-        return pleat__fail(PLEAT_E_INPUT,
-                           "'%s': byte %zu: %llu rows of %u should follow, and the file has %llu "
-                           "bytes",
-                           r->pack.path, r->pack.at, (unsigned long long)count, width,
-                           (unsigned long long)left);
+        return pleat__fail(
+            PLEAT_E_INPUT,
+            "'%s': byte %zu: the file is cut off: %llu rows of %u should follow, and it has %llu "
+            "bytes more",
+            r->pack.path, r->pack.at, (unsigned long long)count, width, (unsigned long long)left);
     void *table = pleat__arena_calloc(r->plan->arena, count, size);
     if (table == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for %llu rows", r->pack.path,
@@ -498,7 +499,7 @@ pleat_result pleat_plan_read(const char *path, pleat_plan **out)
     uint8_t *bytes;
     size_t size;
     PLEAT_TRY(pleat__arena_create(&arena));
-    pleat_result result = pleat__file_read(path, PLEAT__PACK_FILE_BYTES, arena, &bytes, &size);
+    pleat_result result = pleat__file_read_any(path, PLEAT__PACK_FILE_BYTES, arena, &bytes, &size);
     if (result == PLEAT_OK)
         result = pleat__plan_decode(path, bytes, size, out);
     pleat__arena_destroy(arena);
@@ -521,14 +522,11 @@ pleat_result pleat__plan_is_file(const char *path, bool *is)
         return pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be opened", path);
     if (!S_ISREG(status.st_mode)) /* what is read of a pipe is gone */
         return PLEAT_OK;
-    FILE *file = fopen(path, "rb");
+    gzFile file = gzopen(path, "rb"); /* reads what is not gzipped as it is */
     if (file == NULL)
         return pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be opened", path);
-    size_t size = fread(bytes, 1, sizeof bytes, file);
-    bool failed = ferror(file) != 0;
-    fclose(file);
-    if (failed)
-        return pleat__fail(PLEAT_E_IO, "'%s': cannot be read", path);
-    *is = pleat__plan_begins(bytes, size);
+    int size = gzread(file, bytes, sizeof bytes);
+    gzclose(file);
+    *is = size > 0 && pleat__plan_begins(bytes, (size_t)size); /* else its reader says why not */
     return PLEAT_OK;
 }

@@ -1,17 +1,14 @@
 /*
  * import.c: opens a trace of any form: decompresses, looks at the first bytes, hands on.
- *
- * A gzipped file may unfold to a thousand times its size, so what it unfolds to is bounded, and
- * memory is taken as bytes come out, not as its trailer claims.
  */
 #include <plan/trace/import.h>
 
 #include <internal/error.h>
 #include <plan/base/file.h>
+#include <plan/base/gzip.h>
 #include <plan/base/plan.h>
 
 #include <string.h>
-#include <zlib.h>
 
 #define FILE_MOST (2ull << 30) /* bytes of a file, and of what a gzipped one unfolds to */
 
@@ -31,64 +28,6 @@ const char *pleat__trace_form_name(pleat__trace_form form)
         return "lifetime table";
     }
     return "unknown";
-}
-
-static pleat_result unzip_failed(const char *path, const z_stream *stream, size_t at, int code)
-{
-    const char *why = stream->msg ? stream->msg : "the file ends inside it";
-    if (code == Z_MEM_ERROR)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory to decompress it", path);
-    return pleat__fail(PLEAT_E_INPUT, "'%s': byte %zu: not sound gzip data: %s", path, at, why);
-}
-
-/* Inflates all members of a gzip file; `stream` is at its start. */
-static pleat_result unzip_members(const char *path, pleat__arena *arena, const bytes *from,
-                                  z_stream *stream, bytes *out)
-{
-    size_t capacity = 0;
-    const uint8_t *next = from->data;
-    for (;;) {
-        if (out->size == capacity) {
-            if (capacity == FILE_MOST)
-                return pleat__fail(PLEAT_E_INPUT, "'%s': unfolds to more than %llu bytes", path,
-                                   FILE_MOST);
-            /* Snapshots unfold about twelvefold: mostly one round is enough. */
-            uint64_t wanted = capacity ? capacity * 2 : from->size * 16 + 65536;
-            capacity = wanted < FILE_MOST ? wanted : FILE_MOST;
-            uint8_t *grown = pleat__arena_realloc(arena, out->data, capacity);
-            if (grown == NULL)
-                return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for %zu bytes of it",
-                                   path, capacity);
-            out->data = grown;
-        }
-        size_t left = (size_t)(from->data + from->size - next), room = capacity - out->size;
-        stream->next_in = (unsigned char *)(uintptr_t)next;
-        stream->avail_in = (uInt)(left < 1u << 30 ? left : 1u << 30);
-        stream->next_out = out->data + out->size;
-        stream->avail_out = (uInt)(room < 1u << 30 ? room : 1u << 30);
-        int code = inflate(stream, Z_NO_FLUSH);
-        next = stream->next_in;
-        out->size = (size_t)(stream->next_out - out->data);
-        if (code == Z_STREAM_END) {
-            if (next == from->data + from->size)
-                return PLEAT_OK;
-            code = inflateReset(stream);
-        }
-        if (code != Z_OK)
-            return unzip_failed(path, stream, (size_t)(next - from->data), code);
-    }
-}
-
-static pleat_result unzip(const char *path, pleat__arena *arena, const bytes *from, bytes *out)
-{
-    z_stream stream = {0};
-    *out = (bytes){NULL, 0};
-    const int gzip_only = 16;
-    if (inflateInit2(&stream, MAX_WBITS + gzip_only) != Z_OK)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory to decompress it", path);
-    pleat_result result = unzip_members(path, arena, from, &stream, out);
-    inflateEnd(&stream);
-    return result;
 }
 
 static bool looks_like_json(const bytes *all)
@@ -128,8 +67,11 @@ static pleat_result refuse(const char *path, const bytes *all)
                            "written by torch.cuda.memory._dump_snapshot or pickle.dump",
                            path);
     if (pleat__plan_begins(all->data, all->size))
-        return pleat__fail(PLEAT_E_INPUT, "'%s': this is a plan; a trace or a recording is wanted",
-                           path);
+        return pleat__fail(
+            PLEAT_E_INPUT,
+            "'%s': this is a plan; a trace or a recording is wanted ('pleat plan' and 'pleat "
+            "verify' take a plan by itself)",
+            path);
     return pleat__fail(PLEAT_E_INPUT,
                        "'%s': byte 0: neither a trace, nor a pickled torch snapshot (protocol 2 to "
                        "5), nor a table with a header id,lower,upper,size",
@@ -169,16 +111,7 @@ static pleat_result decode(const char *path, const bytes *all, int device, bool 
 pleat_result pleat__import_bytes(const char *path, pleat__arena *arena, uint8_t **data,
                                  size_t *size)
 {
-    bytes file, unzipped;
-    PLEAT_TRY(pleat__file_read(path, FILE_MOST, arena, &file.data, &file.size));
-    if (file.size > 2 && file.data[0] == 0x1f && file.data[1] == 0x8b) {
-        PLEAT_TRY(unzip(path, arena, &file, &unzipped));
-        pleat__arena_free(arena, file.data);
-        file = unzipped;
-    }
-    *data = file.data;
-    *size = file.size;
-    return PLEAT_OK;
+    return pleat__file_read_any(path, FILE_MOST, arena, data, size);
 }
 
 static pleat_result read_any(const char *path, int device, bool *devices, pleat__trace_form *form,

@@ -481,10 +481,7 @@ static pleat_result read_snapshot(importer *s, const uint8_t *bytes, int device)
                                    s->recording.arena, &top));
     PLEAT_TRY(read_top(s, &top, device));
     PLEAT_TRY(read_events(s));
-    PLEAT_TRY(read_segments(s));
-    return s->recording.events.count > 0
-               ? PLEAT_OK
-               : fail(s, "it holds what was live at the end and no events: " RECORDING_ON);
+    return read_segments(s);
 }
 
 pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes, size_t size, int device,
@@ -503,6 +500,8 @@ pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes, size
         result = pleat_trace_new(&trace);
     if (result == PLEAT_OK)
         result = pleat__recording_replay(&s.recording, trace);
+    if (result == PLEAT_OK && s.recording.events.count == 0)
+        result = fail(&s, "it holds what was live at the end and no events: " RECORDING_ON);
     pleat__arena_destroy(s.recording.arena);
     if (result == PLEAT_OK)
         *out = trace;

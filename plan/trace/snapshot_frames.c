@@ -84,7 +84,7 @@ static const char *short_name(const value *file)
         if ((size_t)(begin - from) >= wanted && memcmp(begin - wanted, packages, wanted) == 0)
             return begin;
         if (++slashes == FILE_PARTS)
-            parts = begin;
+            parts = begin == file->text + 1 ? file->text : begin; /* all of an absolute name */
     }
     return parts != NULL ? parts : from;
 }

@@ -7,6 +7,7 @@
 #include <internal/error.h>
 #include <internal/range.h>
 #include <inttypes.h>
+#include <runtime/base/nearest.h>
 #include <runtime/base/size.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,9 +228,18 @@ static void take_divisions(const pleat__conf_bounds *bounds, char *out, size_t s
 
 static pleat_result unknown(word key)
 {
-#define CONF_NAME(key, type, field_type, value, bounds, text) " " #key
-    return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'; there are:%s",
-                       (int)key.length, key.text, PLEAT__CONF(CONF_NAME));
+    char name[48], near[PLEAT__NEAREST_TEXT + 8];
+    snprintf(name, sizeof name, "%.*s", (int)key.length, key.text);
+    pleat__nearest found = pleat__nearest_to(name);
+#define CONF_TRY(setting, type, field_type, value, bounds, text)                                   \
+    pleat__nearest_try(&found, #setting);
+    PLEAT__CONF(CONF_TRY)
+#undef CONF_TRY
+    pleat__nearest_text(&found, near);
+#define CONF_NAME(setting, type, field_type, value, bounds, text) " " #setting
+    return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'%s are:%s",
+                       (int)key.length, key.text, near[0] != '\0' ? strcat(near, " There") : "; there",
+                       PLEAT__CONF(CONF_NAME));
 #undef CONF_NAME
 }
 

@@ -57,6 +57,8 @@ bool pleat__size_parse(const char *text, size_t length, uint64_t *bytes)
         at = skip_digits(at + 1, end);
     const char *behind = at;
     uint64_t unit = unit_of(&at, end);
+    if (behind > point && unit == 1) /* a byte, or one of anything, has no parts */
+        return false;
     if (point == text || at != end || !whole_of(text, point, &whole) ||
         !pleat__mul(whole, unit, &whole))
         return false;

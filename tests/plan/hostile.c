@@ -567,7 +567,7 @@ static void hostile_plans_are_refused(void **state)
         {PLAN(NUMBERS, COUNTS) TABLES "[5, 0, 0, 0, 0, 0, 0, 3, 1, 0, 4294967296]", "row is out"},
         {PLAN(NUMBERS, COUNTS) TABLES "[5, 0, 0, 0, 0, 0, 0, 3, 1, 0, F]", "item 10 is not"},
         {PLAN(NUMBERS, COUNTS) TABLES "[5, 0, 0, 0, 0, 0, 0, 3, 1, 0]", "10 items are not"},
-        {PLAN(NUMBERS, COUNTS) TABLES FIRST, "1 rows of 11 should follow"},
+        {PLAN(NUMBERS, COUNTS) TABLES FIRST, "the file is cut off: 1 rows of 11 should follow"},
         {PLAN(NUMBERS, COUNTS) TABLES FIRST STEADY, "the file ends where a record"},
         {PLAN(NUMBERS, COUNTS) TABLES FIRST STEADY "x 91 ce 00 00 00 00", "is damaged"},
     };

@@ -131,7 +131,7 @@ static void import_keeps_stack_frames(void **state)
     assert_string_equal(pleat_trace_site(trace, events[0].site),
                         "forward (me/net/model.py:12)\nmain (train.py:3)");
     assert_string_equal(pleat_trace_site(trace, events[1].site),
-                        "alloc (??:0)\nmalloc (lib/c10/alloc.cpp:7)");
+                        "alloc (??:0)\nmalloc (/lib/c10/alloc.cpp:7)");
     assert_string_equal(pleat_trace_site(trace, events[2].site),
                         "x?y (<stdin>:1)\ng (torch/nn/a/b/c.py:2)");
     const char *last = pleat_trace_site(trace, events[3].site);

@@ -253,9 +253,12 @@ class Elastic(unittest.TestCase):
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"),
                     "--at", "3/2", "--fit", "h200")
         self.assertEqual(run.returncode, 0, run.stderr)
-        for text in ("x = 1: ", "x = 2: ", "requests that vary follow x", "largest that fits",
+        for text in ("x = 1: ", "x = 2: ", "requests that vary follow x", "the plan's recipe reaches no further",
                      "maps that the plan has not"):
             self.assertIn(text, run.stdout)
+        self.assertNotIn("the largest that fits", run.stdout)  # which larger ones may fit too
+        self.assertIn(" is the largest that fits in ", pleat("plan", self.path("plan"), "--fit", self.asked(
+            "--at", 5)["at_physical_bytes"] + (2 << 20)).stdout)
 
     def test_room_to_grow_ends_where_recordings_end(self):
         """A device that holds more than the recipe reaches: no more is said than is known."""

@@ -179,6 +179,57 @@ class Files(unittest.TestCase):
         self.run_pleat("verify", plan, "--trace", path)
         self.run_pleat("import", path, "--device", "x", code=2)
 
+    def test_plans_of_several_devices(self):
+        """What was written under a name with %d is read under it."""
+        two = job()
+        two["device_traces"][1] = [{**e, "size": e["size"] + 4096} for e in two["device_traces"][0]]
+        path, plans = self.path("two.pickle", pickle.dumps(two)), self.root / "two-%d.plan"
+        self.run_pleat("plan", path, "-s", 0, "--no-replay", "-o", plans)
+        for command in (("replay",), ("compare", "-p", "pleat", "--no-fit"), ("report", "-o", self.root / "%d.html", "-p", "pleat")):
+            done = self.run_pleat(command[0], path, *command[1:], "--plan", plans)
+            self.assertEqual(done.stderr, "")
+        both = json.loads(self.run_pleat("verify", plans, "--trace", path, "--json").stdout)["devices"]
+        self.assertEqual([both[n]["holds"] for n in "01"], [True, True])
+        self.assertNotEqual(both["0"]["physical_bytes"], both["1"]["max_live_bytes"])
+        self.assertIn("is a plan of each GPU", self.run_pleat("verify", plans, code=2).stderr)
+        # One GPU's is another's only as far as it fits, which is said.
+        done = self.run_pleat("replay", path, "--device", 1, "--plan", self.root / "two-0.plan")
+        self.assertIn("is a plan for GPU 0, and this is GPU 1: %d in the name", done.stderr)
+
+    def test_gzipped_plans_are_read_and_gz_is_what_it_says(self):
+        trace, plan = self.root / "t.trace.gz", self.root / "p.plan.gz"
+        self.run_pleat("import", self.path("s.pickle", pickle.dumps(job())), "-o", trace)
+        self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
+        for path in (trace, plan):
+            self.assertEqual(path.read_bytes()[:2], b"\x1f\x8b")
+        whole = self.path("p.plan", gzip.decompress(plan.read_bytes()))
+        zipped = self.path("again.plan.gz", gzip.compress(whole.read_bytes()))
+        for read in (plan, zipped, whole):
+            self.run_pleat("verify", read, "--trace", trace)
+            self.run_pleat("replay", trace, "--plan", read)
+            self.assertIn("a plan for device 0", self.run_pleat("plan", read).stdout)
+        table = self.root / "t.csv.gz"
+        self.run_pleat("export", trace, "-f", "csv", "-o", table)
+        self.assertTrue(gzip.decompress(table.read_bytes()).startswith(b"id,"))
+        # The same bytes twice; and no more than 2 GiB of any, however small the file.
+        first = plan.read_bytes()
+        self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
+        self.assertEqual(plan.read_bytes(), first)
+        bomb = self.root / "bomb.plan"
+        with gzip.open(bomb, "wb", compresslevel=1) as file:
+            for _ in range(130):
+                file.write(bytes(16 << 20))
+        self.refused(bomb, "unfolds to more than 2147483648 bytes", command="verify")
+        self.assertIn("this is a plan; a trace or a recording is wanted ('pleat plan'",
+                      self.run_pleat("plan", trace, plan, code=3).stderr)
+
+    def test_a_plan_that_is_cut_off_is_called_so(self):
+        plan = self.root / "p.plan"
+        self.run_pleat("plan", self.path("s.pickle", pickle.dumps(job())), "-o", plan, "--seconds", 0)
+        whole = plan.read_bytes()
+        for size in range(100, len(whole), 7):
+            self.refused(self.path("cut.plan", whole[:size]), "cut off", command="verify")
+
     def test_bad_files(self):
         data = pickle.dumps(job())
         self.refused(self.path("cut.pickle", data[:-100]), "byte")
@@ -369,6 +420,9 @@ class StandardInput(unittest.TestCase):
         done = subprocess.run([PLEAT, "import", "-", "--json"], input=pickle.dumps(several), capture_output=True)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertEqual(set(json.loads(done.stdout)["devices"]), {"0", "1"})
+        for command in ("explain", "compare --no-fit -p native", "plan", "replay", "export -f csv -o /dev/null", "report -j -p pleat"):
+            done = subprocess.run([PLEAT, *command.split(), "-"], input=pickle.dumps(job()), capture_output=True)
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
         done = subprocess.run([PLEAT, "import", "-"], input=b"", capture_output=True)
         self.assertEqual(done.returncode, 3)
         self.assertIn(b"'/dev/stdin': byte 0: the file is empty", done.stderr)

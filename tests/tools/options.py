@@ -239,6 +239,25 @@ class Options(unittest.TestCase):
             self.assertIn(f"did you mean '{meant}'?" if meant else "", done.stderr)
         self.assertNotIn("did you mean", run("zzzzzzzz").stderr)
 
+    def test_settings_that_were_meant(self):
+        for conf, said in (("kep:on", "there is no setting 'kep'; did you mean 'keep'? There are: small "),
+                           ("zzzzzzzz:1", "there is no setting 'zzzzzzzz'; there are: small "),
+                           # A part of a byte, or of anything that is counted, was left out without a word.
+                           ("small:1.5", "not '1.5'"), ("views:1.5", "not '1.5'"), ("small:1.5b", "not '1.5b'")):
+            done = subprocess.run([PLEAT, "conf"], capture_output=True, text=True, env={**os.environ, "PLEAT_CONF": conf})
+            self.assertEqual(done.returncode, 2, conf)
+            self.assertIn(said, done.stderr)
+        done = subprocess.run([PLEAT, "conf", "-j"], capture_output=True, text=True,
+                              env={**os.environ, "PLEAT_CONF": "small:1.5k,views:1.5k"})
+        self.assertEqual([json.loads(done.stdout)[key] for key in ("small", "views")], ["1536", "1536"])
+
+    def test_names_of_files_are_no_commands_to_a_terminal(self):
+        for arguments in (("import", "new\nline\x1b[31m.x"), ("import", "x", "--none\n\x1b[31m")):
+            done = subprocess.run([PLEAT, *arguments], capture_output=True, text=True)
+            self.assertNotIn("\x1b", done.stderr)
+            self.assertIn(r"\x0a", done.stderr)
+            self.assertIn(r"\x1b[31m", done.stderr)
+
     def test_a_command_that_was_copied_says_what_it_lacks(self):
         with tempfile.TemporaryDirectory() as folder:
             copy = shutil.copy(PLEAT, folder)

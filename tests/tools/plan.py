@@ -155,11 +155,23 @@ class Plan(unittest.TestCase):
         self.assertIn("LEARNING DOES AS WELL OR BETTER",
                       pleat("plan", drawn, "--seconds", 0, "-o", plan).stdout)
         self.assertIn("is not followed", pleat("plan", plan).stdout)
+        self.assertIn("is not followed", pleat("verify", plan).stdout)
+        self.assertIn("is not followed", pleat("report", drawn, "--plan", plan, "-o", self.path("page.html")).stdout)
+        for command in (("plan", plan), ("verify", plan), ("plan", drawn, "--seconds", 0)):
+            self.assertIs(json.loads(pleat(*command, "--json").stdout)["followed"], False)
         self.assertIn("is not followed", pleat("replay", drawn, "--plan", plan).stdout)
         learned = self.taken(drawn)
         self.assertEqual(self.taken(drawn, "--plan", plan), learned)
         pleat("plan", drawn, "--seconds", 0, "--no-replay", "-o", plan)
         self.assertGreater(self.taken(drawn, "--plan", plan), learned)
+        self.assertIs(json.loads(pleat("verify", plan, "--json").stdout)["followed"], True)
+        self.assertNotIn("is not followed", pleat("verify", plan).stdout)
+
+    def test_a_host_without_memory_is_named(self):
+        """A replay that the host has no room for was called one that runs out of memory."""
+        ran = subprocess.run(["prlimit", "--as=%d" % (300 << 20), PLEAT, "plan", JOB, "--seconds", "0"],
+                             capture_output=True, text=True, check=False)
+        self.assertIn("was not replayed: the host has no memory for it: ", ran.stdout + ran.stderr)
 
     def test_a_small_saving_counts_where_requests_are_the_same(self):
         """Two jobs whose plans save less than a thousandth: in one of them nearly all requests have a place."""

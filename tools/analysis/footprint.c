@@ -284,6 +284,8 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
     f->plan = f->own_plan;
     if (result == PLEAT_OK) {
         plan_trial_run(f->plan, options->plan != NULL ? NULL : &made, &f->trace, 1, &f->trial);
+        if (options->plan == NULL)
+            f->own_plan->answers_only = plan_trial_is_lost(&f->trial, 1);
     }
     return result;
 }

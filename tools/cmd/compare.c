@@ -313,8 +313,9 @@ static void print_fits(const options *o, const findings *f)
         return;
     printf("\nfits: the largest microbatch in %s%s, %s\n",
            cli_format_size(f->fit.device_bytes, device, sizeof device),
-           f->device_assumed ? " (the recording does not say what its device has: -d SIZE|GPU does)"
-                             : "",
+           f->device_assumed
+               ? " (an H200's: the recording does not say what its device has; -d SIZE|GPU does)"
+               : "",
            o->microbatch > 0 ? "by its number" : "as a multiple of the recorded one");
     if (o->path_count == 1)
         printf("(%s)\n", fit_assumption);
@@ -523,6 +524,7 @@ int cli_compare(int argc, char **argv)
             "them\n",
         .options = table,
         .operand = "one trace or more",
+        .is_input = true,
     };
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)

@@ -37,8 +37,9 @@ static double share(uint64_t part, uint64_t whole)
 /* Where nobody says what memory the device has. */
 static const char *device_note(const growth *g)
 {
-    return g->device_assumed ? " (the recording does not say what its device has: -d SIZE|GPU does)"
-                             : "";
+    return g->device_assumed
+               ? " (an H200's: the recording does not say what its device has; -d SIZE|GPU does)"
+               : "";
 }
 
 /* ", at forward (model.py:12), annotated "the keys"" */
@@ -389,6 +390,7 @@ int cli_explain(int argc, char **argv)
                 "TRACE is a trace or whatever 'pleat import' reads.\n",
         .options = table,
         .operand = "one trace or more",
+        .is_input = true,
     };
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)

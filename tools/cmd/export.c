@@ -364,6 +364,7 @@ int cli_export(int argc, char **argv)
                 "TRACE is a trace or whatever 'pleat import' reads.\n",
         .options = table,
         .operand = "one trace",
+        .is_input = true,
         .value = &o.trace,
     };
     int code = cli_read(argc, argv, &usage, NULL);

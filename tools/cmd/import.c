@@ -12,7 +12,6 @@
 #include <plan/trace/import.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct options {
     const char *input;
@@ -175,22 +174,6 @@ static int import(void *self, pleat_trace *trace, int device)
     return code;
 }
 
-/* What a pipe brings, in a file in the place of standard input: a recording may be read twice. */
-static pleat_result keep_input(void)
-{
-    char part[1 << 16];
-    size_t size;
-    FILE *kept = tmpfile();
-    if (kept == NULL)
-        return pleat__fail_errno(PLEAT_E_IO, "no file for what standard input brings");
-    while ((size = fread(part, 1, sizeof part, stdin)) > 0 && !ferror(kept))
-        fwrite(part, 1, size, kept);
-    bool whole = !ferror(stdin) && !ferror(kept) && fflush(kept) == 0 &&
-                 dup2(fileno(kept), STDIN_FILENO) >= 0;
-    fclose(kept);
-    return whole ? PLEAT_OK : pleat__fail_errno(PLEAT_E_IO, "standard input cannot be kept");
-}
-
 int cli_import(int argc, char **argv)
 {
     options o = {0};
@@ -218,17 +201,12 @@ int cli_import(int argc, char **argv)
             "  -                          any of these from standard input\n",
         .options = table,
         .operand = "one recording",
+        .is_input = true,
         .value = &o.input,
     };
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
-    if (strcmp(o.input, "-") == 0) {
-        pleat_result result = keep_input();
-        if (result != PLEAT_OK)
-            return cli_failed("import", result);
-        o.input = "/dev/stdin";
-    }
     code = cli_overwrites("import", o.input, o.output);
     if (code != CLI_DONE)
         return code;

@@ -700,6 +700,7 @@ int cli_plan(int argc, char **argv)
             "Without -o it only says what the plan would be.\n",
         .options = table,
         .operand = "a trace or a plan",
+        .is_input = true,
     };
     int first;
     int code = cli_read(argc, argv, &usage, &first);

@@ -327,13 +327,17 @@ static void print_fit(uint64_t bytes, const pleat__x *x, uint64_t need, const pl
                       uint64_t more)
 {
     char text[TEXT], size[TEXT], limit[TEXT];
-    printf("x = %s is the largest that fits in %s: it takes %s\n", plain_x(x, text, sizeof text),
-           cli_format_size(bytes, limit, sizeof limit), cli_format_size(need, size, sizeof size));
-    if (more != 0)
-        printf("x = %s would take %s\n", plain_x(next, text, sizeof text),
-               cli_format_size(more, size, sizeof size));
-    else
-        printf("the plan's recipe reaches no further\n");
+    plain_x(x, text, sizeof text);
+    cli_format_size(bytes, limit, sizeof limit);
+    cli_format_size(need, size, sizeof size);
+    if (more == 0) {
+        printf("x = %s fits in %s: it takes %s; the plan's recipe reaches no further\n", text,
+               limit, size);
+        return;
+    }
+    printf("x = %s is the largest that fits in %s: it takes %s\n", text, limit, size);
+    printf("x = %s would take %s\n", plain_x(next, text, sizeof text),
+           cli_format_size(more, size, sizeof size));
 }
 
 static int answer_fit(const pleat_plan *plan, const elastic_question *question, json_writer *json)

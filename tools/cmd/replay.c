@@ -263,10 +263,14 @@ int cli_replay(int argc, char **argv)
                 "repeat to repeat; 2 bad use; 3 bad input; 4 out of memory.\n",
         .options = table,
         .operand = "one trace",
+        .is_input = true,
         .value = &o.trace,
     };
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
+        return code;
+    code = cli_take_input("replay", &o.other);
+    if (code != CLI_DONE)
         return code;
     if (pleat__policy_find(o.replay.policy) == NULL)
         return replay_refuse_policy("replay", o.replay.policy);

@@ -8,6 +8,7 @@
 #include <tools/report/page.h>
 
 #include <internal/error.h>
+#include <plan/base/plan.h>
 #include <plan/trace/import.h>
 
 #include <stdlib.h>
@@ -62,6 +63,15 @@ static const char *base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
+static void say_written(const options *o, const subject *s)
+{
+    printf("%s: open it in a browser\n", o->output);
+    if (o->footprint.plan != NULL && s->job != NULL && s->job->plan->answers_only)
+        printf("The plan %s is not followed: learning does as well, or another run has other "
+               "requests (pleat plan).\n",
+               o->footprint.plan);
+}
+
 static pleat_result write_report(const options *o, const subject *s)
 {
     char *figures;
@@ -78,7 +88,7 @@ static pleat_result write_report(const options *o, const subject *s)
     if (result == PLEAT_OK && o->json)
         fputs(figures, stdout);
     else if (result == PLEAT_OK)
-        printf("%s: open it in a browser\n", o->output);
+        say_written(o, s);
     free(figures);
     return result;
 }
@@ -169,6 +179,7 @@ int cli_report(int argc, char **argv)
                 "TRACE is a trace or whatever 'pleat import' reads.\n",
         .options = table,
         .operand = "one trace",
+        .is_input = true,
         .value = &o.trace,
         .optional = true,
     };

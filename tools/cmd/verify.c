@@ -5,11 +5,16 @@
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/plan_json.h>
+#include <tools/replay/devices.h>
 
 #include <internal/error.h>
+#include <plan/base/plan.h>
 #include <plan/sizes/planner.h>
 #include <plan/trace/import.h>
 #include <pleat/plan.h>
+
+#include <string.h>
+#include <unistd.h>
 
 /* A plan for all sizes is of a trace when its instance at the trace's x has places for so many of a
  * hundred requests of the trace's iteration. */
@@ -59,6 +64,9 @@ static void print_line(const options *o, const pleat_plan *plan)
         physical, (unsigned long long)summary.maps, cli_plural(summary.maps),
         (unsigned long long)summary.alias_maps, (unsigned long long)summary.lanes,
         cli_plural(summary.lanes));
+    if (plan->answers_only)
+        puts("It answers questions and is not followed: learning does as well, or another run has "
+             "other requests.");
 }
 
 static void print_at(const options *o, const pleat__cover *cover)
@@ -98,13 +106,13 @@ static pleat_result verify_for(const options *o, const pleat_trace *trace, pleat
     return result == PLEAT_OK ? result : pleat__context(result, "'%s' for '%s'", o->plan, o->trace);
 }
 
-static int verify(const options *o)
+/* `trace`: of one GPU, to be freed; NULL: the plan's of --trace, where that is given. */
+static int verify(const options *o, pleat_trace *trace)
 {
-    pleat_trace *trace = NULL;
     pleat_plan *plan = NULL;
     pleat__cover cover = {.requests = 0};
     pleat_result result = cli_read_plan(o->plan, &plan); /* which proves it by itself */
-    if (result == PLEAT_OK && o->trace != NULL)
+    if (result == PLEAT_OK && o->trace != NULL && trace == NULL)
         result =
             pleat__trace_import(o->trace, (int)pleat_plan_summary_of(plan).device, NULL, &trace);
     if (result == PLEAT_OK && trace != NULL)
@@ -124,6 +132,16 @@ static int verify(const options *o)
     return code;
 }
 
+/* The plan of one GPU of the recording. */
+static int verify_device(void *self, pleat_trace *trace, int device)
+{
+    options own = *(const options *)self;
+    char path[DEVICE_PATH_MOST];
+    (void)device;
+    own.plan = device_path(own.plan, trace, path);
+    return verify(&own, trace);
+}
+
 int cli_verify(int argc, char **argv)
 {
     options o = {0};
@@ -140,12 +158,26 @@ int cli_verify(int argc, char **argv)
                 "through all aliases; lanes are idle when they are used; streams share nothing.\n"
                 "With a trace, also that the plan was made for it, request by request. A plan for\n"
                 "all sizes is laid out for the trace's size, and must have a place for 99 of a\n"
-                "hundred of its requests.\n",
+                "hundred of its requests. %d in PLAN, with a recording of several GPUs, is the\n"
+                "number of each.\n",
         .tail = "Exit status: 0 it holds; 1 it does not; 2 bad use; 3 a file is bad.\n",
         .options = table,
         .operand = "one plan",
         .value = &o.plan,
     };
     int code = cli_read(argc, argv, &usage, NULL);
-    return code != CLI_GO_ON ? code : verify(&o);
+    if (code != CLI_GO_ON)
+        return code;
+    code = cli_take_input("verify", &o.trace);
+    if (code != CLI_DONE)
+        return code;
+    if (strstr(o.plan, "%d") == NULL || access(o.plan, F_OK) == 0)
+        return verify(&o, NULL);
+    if (o.trace == NULL)
+        return cli_bad_use("verify",
+                           "'%s' is a plan of each GPU: name that of one, or give --trace, the "
+                           "recording of all",
+                           o.plan);
+    return devices_run(&(device_run){
+        .command = "verify", .path = o.trace, .json = o.json, .run = verify_device, .options = &o});
 }

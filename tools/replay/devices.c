@@ -23,7 +23,7 @@ static int find_devices(const pleat_trace *trace, bool *seen)
     return count;
 }
 
-static int first_device(const pleat_trace *trace)
+int device_first(const pleat_trace *trace)
 {
     bool seen[DEVICES];
     int device = 0;
@@ -39,7 +39,7 @@ const char *device_path(const char *path, const pleat_trace *trace, char *buffer
     if (at == NULL)
         snprintf(buffer, DEVICE_PATH_MOST, "%s", path);
     else
-        snprintf(buffer, DEVICE_PATH_MOST, "%.*s%d%s", (int)(at - path), path, first_device(trace),
+        snprintf(buffer, DEVICE_PATH_MOST, "%.*s%d%s", (int)(at - path), path, device_first(trace),
                  at + 2);
     return buffer;
 }

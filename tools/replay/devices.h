@@ -36,6 +36,8 @@ typedef struct device_run {
  * object {"devices": {"0": {...}, ...}}. */
 int devices_run(const device_run *run);
 
+/* The first one that a trace allocates on. */
+int device_first(const pleat_trace *trace);
 /* The path with the trace's device in the place of "%d". Returns `buffer`. */
 #define DEVICE_PATH_MOST 4096
 const char *device_path(const char *path, const pleat_trace *trace, char *buffer);

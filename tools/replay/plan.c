@@ -5,8 +5,10 @@
 
 #include <tools/cli.h>
 #include <tools/nearest.h>
+#include <tools/replay/devices.h>
 
 #include <internal/error.h>
+#include <plan/base/plan.h>
 #include <plan/sizes/planner.h>
 #include <runtime/base/policy.h>
 #include <stdio.h>
@@ -131,14 +133,30 @@ static pleat_result make_static_plan(const pleat_trace *trace, pleat_plan **plan
     return PLEAT_OK;
 }
 
+/* A rank's plan may serve another rank, whose GPU has another number; two of one recording have
+ * plans of their own. */
+static void note_device(const pleat_trace *trace, const char *path, const pleat_plan *plan)
+{
+    int device = device_first(trace);
+    if ((int)plan->device != device)
+        fprintf(
+            stderr,
+            "pleat: note: '%s' is a plan for GPU %u, and this is GPU %d: %%d in the name stands "
+            "for the number of each\n",
+            path, plan->device, device);
+}
+
 pleat_result replay_plan_open(const pleat_trace *trace, const char *policy, const char *path,
                               pleat_plan **plan)
 {
+    char own[DEVICE_PATH_MOST];
     *plan = NULL;
     if (strcmp(path, "auto") != 0) {
+        path = device_path(path, trace, own);
         /* What it proves by itself it has proved on being read. A plan of another recording is
          * followed as far as it fits, as in a job. */
         PLEAT_TRY(cli_read_plan(path, plan));
+        note_device(trace, path, *plan);
         if ((*plan)->recipe != NULL)
             return take_instance(trace, path, plan);
         if (pleat_plan_verify(*plan, trace) != PLEAT_OK)
