@@ -137,6 +137,22 @@ int cli_take_input(const char *command, const char **path)
     return result == PLEAT_OK ? CLI_DONE : cli_failed(command, result);
 }
 
+const char *cli_quote(const char *word, char *buffer, size_t size)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./%+-,:@=";
+    size_t used = 0;
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+        snprintf(buffer, size, "%s", word);
+        return buffer;
+    }
+    used += (size_t)snprintf(buffer, size, "'");
+    for (const char *at = word; *at != '\0' && used + 6 < size; at++)
+        used += (size_t)snprintf(buffer + used, size - used, *at == '\'' ? "'\\''" : "%c", *at);
+    snprintf(buffer + used, size - used, "'");
+    return buffer;
+}
+
 int cli_overwrites(const char *command, const char *input, const char *output)
 {
     struct stat one, other;

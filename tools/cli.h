@@ -62,6 +62,9 @@ int cli_overwrites(const char *command, const char *input, const char *output);
  * runtime is made: a recorded job on host memory is not of this container. */
 void cli_forget_limits(void);
 
+/* A word of a command line as a shell reads it, in quotes where it needs some; in `buffer`. */
+const char *cli_quote(const char *word, char *buffer, size_t size);
+
 /* What makes a noun one of several: "" or "s". */
 const char *cli_plural(uint64_t count);
 

@@ -492,5 +492,10 @@ pleat_result pleat__log_read(const char *path, pleat__arena *arena, pleat__log *
     uint8_t *bytes;
     size_t size;
     PLEAT_TRY(pleat__import_bytes(path, arena, &bytes, &size));
+    if (size > 0 && (bytes[0] & 0x80) != 0) /* a trace, a pickle: no text of JSON */
+        return pleat__fail(PLEAT_E_INPUT,
+                           "'%s': this is no operator log: DTR's patch of PyTorch writes one, an "
+                           "object of JSON a line; recordings are for 'pleat explain' and others",
+                           path);
     return pleat__log_decode(path, bytes, size, arena, out);
 }

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,24 @@ class Check(Folder):
             done = subprocess.run([self.folder / program, *(["/dev/null"] if "demo" in program else [])], env={},
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual((done.returncode, sorted(done.stdout.split())), (9, ["HOME", "PATH"]))
+
+
+    def test_the_demo_shows_commands_that_can_be_copied(self):
+        """A name with a space, one GPU of several, and a trace, whose name ended twice in .trace."""
+        self.script("tools/setup", "")
+        self.script("bin/cmake", "")
+        shutil.copy(ROOT / "tools/demo", self.folder / "tools/demo")
+        (self.folder / "build/release/bin").mkdir(parents=True)
+        self.script("build/release/bin/pleat", "")
+        (self.folder / "my job.trace").write_text("")
+        done = subprocess.run([self.folder / "tools/demo", self.folder / "my job.trace", "--device", "1"], check=True,
+                              env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}, stdout=subprocess.PIPE, text=True)
+        said = [line[2:] for line in done.stdout.splitlines() if line.startswith("$ ")]
+        self.assertEqual(shlex.split(said[0]), ["pleat", "import", "my job.trace", "--device", "1", "-o",
+                                                "build/demo/my job.trace"])
+        self.assertEqual(shlex.split(said[2])[:3], ["pleat", "verify", "build/demo/my job.plan"])
+        for arguments in (["--device"], ["--device", "x"], ["a", "b"], ["--none"]):
+            self.assertEqual(subprocess.run([self.folder / "tools/demo", *arguments], stderr=subprocess.DEVNULL).returncode, 2)
 
 
 class Setup(Folder):

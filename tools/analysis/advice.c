@@ -3,9 +3,13 @@
  */
 #include <tools/analysis/advice.h>
 
+#include <tools/cli.h>
 #include <tools/progress.h>
 
 #include <internal/error.h>
+
+#include <stdio.h>
+#include <string.h>
 
 static uint64_t less(uint64_t before, uint64_t after)
 {
@@ -41,22 +45,25 @@ int advise(const footprint *f, const growth *g, advice *all)
     const uint64_t native = runs->oom ? 0 : runs->peak_physical_bytes;
     const advice possible[ADVICE_MOST] = {
         {"pleat", "run it under Pleat, which learns the iteration", saved_by(f, native, "pleat"),
-         "measured", "pleat run -- python3 train.py"},
+         "measured", .command = "pleat run -- python3 train.py"},
         {"plan", "plan it beforehand (pleat plan), and run it under Pleat with --plan",
          advice_has_plan(f) ? less(native, f->trial.planned.bytes) : 0, "measured",
-         "pleat plan RECORDING -o job.plan, then pleat run --plan job.plan -- python3 train.py"},
+         .command = "pleat plan %s -o job.plan && pleat run --plan job.plan -- python3 train.py"},
         {"expandable", "use PyTorch's expandable segments", saved_by(f, native, "expandable"),
-         "measured", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python3 train.py"},
+         "measured",
+         .command = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python3 train.py"},
         {"recompute", "recompute in backward what is kept for it now",
          f->has_gap && f->has_phases ? live[PLEAT__CLASS_SCOPED] : 0, "at most",
-         "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for each block"},
+         .change =
+             "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for each block"},
         {"split", "halve the microbatch (another split of the batch)",
          g->half.step != 0 ? less(native, g->half.physical_bytes) : 0,
          g->scaled ? "estimated" : "measured",
-         "half the microbatch, twice the steps of gradient accumulation"},
+         .change = "half the microbatch, twice the steps of gradient accumulation"},
         {"offload", "keep half of what is persistent elsewhere (sharding, offloading)",
          f->has_gap ? live[PLEAT__CLASS_PERSISTENT] / 2 : 0, "at most",
-         "torch.distributed.fsdp.fully_shard, or an optimizer whose states are on the host"},
+         .change =
+             "torch.distributed.fsdp.fully_shard, or an optimizer whose states are on the host"},
     };
     int count = 0;
     for (int i = 0; i < ADVICE_MOST; i++)
@@ -66,9 +73,23 @@ int advise(const footprint *f, const growth *g, advice *all)
     return count;
 }
 
-void advice_json(json_writer *json, const footprint *f, const growth *g)
+const char *advice_done(const advice *one, const char *recording, char *buffer)
+{
+    char name[ADVICE_DONE / 2];
+    if (one->command == NULL)
+        return one->change;
+    const char *at = strstr(one->command, "%s");
+    if (at == NULL)
+        return one->command;
+    snprintf(buffer, ADVICE_DONE, "%.*s%s%s", (int)(at - one->command), one->command,
+             cli_quote(recording, name, sizeof name), at + 2);
+    return buffer;
+}
+
+void advice_json(json_writer *json, const footprint *f, const growth *g, const char *recording)
 {
     advice all[ADVICE_MOST];
+    char done[ADVICE_DONE];
     int count = advise(f, g, all);
     json_array(json, "advice");
     for (int i = 0; i < count; i++) {
@@ -77,7 +98,8 @@ void advice_json(json_writer *json, const footprint *f, const growth *g)
         json_string(json, "text", all[i].text);
         json_uint(json, "saved_bytes", all[i].saved);
         json_string(json, "how", all[i].how);
-        json_string(json, "command", all[i].command);
+        json_string(json, all[i].command != NULL ? "command" : "change",
+                    advice_done(&all[i], recording, done));
         json_end_object(json);
     }
     json_end_array(json);

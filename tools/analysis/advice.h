@@ -29,7 +29,8 @@ typedef struct advice {
     const char *text;
     uint64_t saved;
     const char *how;     /* "measured", "at most" */
-    const char *command; /* or what is changed in the program */
+    const char *command; /* NULL: a change of the program */
+    const char *change;  /* of the program; NULL: none */
 } advice;
 
 #define ADVICE_MOST 6
@@ -42,7 +43,11 @@ bool advice_has_plan(const footprint *footprint);
 /* What saves a hundredth or more, most first, into all[ADVICE_MOST]; returns how many. The
  * footprint has native, expandable and pleat. */
 int advise(const footprint *footprint, const growth *growth, advice *all);
+/* The command for this recording, or the change, in `buffer` where it is not there as it is. */
+#define ADVICE_DONE 8192
+const char *advice_done(const advice *one, const char *recording, char *buffer);
 /* The same as a member "advice". */
-void advice_json(json_writer *json, const footprint *footprint, const growth *growth);
+void advice_json(json_writer *json, const footprint *footprint, const growth *growth,
+                 const char *recording);
 
 #endif

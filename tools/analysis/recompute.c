@@ -213,8 +213,8 @@ static pleat_result find_iteration(recompute *r)
     }
     return pleat__fail(PLEAT_E_NOT_FOUND,
                        "the recording has no iteration whose blocks are computed again under the "
-                       "phases block.N and block.N.again: `pleat run --recompute auto "
-                       "--save-plan FILE` learns one");
+                       "phases block.N and block.N.again: a job under `pleat run --recompute "
+                       "auto` that calls pleat.save_trace(FILE), or is recorded by torch, has");
 }
 
 static void note_saved(recompute *r)

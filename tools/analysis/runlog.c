@@ -257,8 +257,14 @@ pleat_result runlog_open(const char *path, runlog *log)
         result = read_all(&r);
     }
     if (result != PLEAT_OK) {
+        const pleat_error wrong = *pleat_last_error();
         runlog_close(log);
-        return result;
+        return result != PLEAT_E_INPUT
+                   ? result
+                   : pleat__fail(result,
+                                 "%s; a log is what `pleat run --log FILE` or PLEAT_CONF=log:FILE "
+                                 "writes",
+                                 wrong.text);
     }
     log->status = status_of(path, log);
     return PLEAT_OK;

@@ -253,8 +253,9 @@ static void say_plan(const footprint *f)
                  "would not follow the plan.\n");
 }
 
-static void say_advice(const footprint *f, const growth *g)
+static void say_advice(const options *o, const footprint *f, const growth *g)
 {
+    char done[ADVICE_DONE];
     advice all[ADVICE_MOST];
     int count = advise(f, g, all);
     char sizes[3][48];
@@ -262,7 +263,7 @@ static void say_advice(const footprint *f, const growth *g)
     say_what_fits(f, g);
     for (int i = 0; i < count; i++)
         printf("  %-11s %11s less: %s\n%26s%s\n", all[i].how, text_of(f, all[i].saved, sizes, 0),
-               all[i].text, "", all[i].command);
+               all[i].text, "", advice_done(&all[i], o->paths[0], done));
     if (count == 0)
         printf("  Nothing known here saves a hundredth of it.\n");
     say_plan(f);
@@ -288,7 +289,7 @@ static void print_json(const options *o, const footprint *f, const growth *g, co
     json_string(&json, "trace", o->paths[0]);
     footprint_json(&json, f);
     refusal_json(&json, r);
-    advice_json(&json, f, g);
+    advice_json(&json, f, g, o->paths[0]);
     growth_json(&json, o, g);
     json_end_object(&json);
     json_finish(&json);
@@ -318,7 +319,7 @@ static int explain_traces(const options *o, const pleat_trace *const *traces)
             refusal_text(&r);
             say_peak(&f);
             say_native(&f, &g);
-            say_advice(&f, &g);
+            say_advice(o, &f, &g);
             say_growth(o, &g);
         }
         footprint_free(&f);

@@ -45,7 +45,7 @@ static pleat_result figures_of(const options *o, const subject *s, char **text)
         json_string(&json, "trace", o->trace);
         footprint_json(&json, s->job);
         if (s->growth != NULL)
-            advice_json(&json, s->job, s->growth);
+            advice_json(&json, s->job, s->growth, o->trace);
     }
     if (s->run != NULL) {
         run_figures figures = run_figures_of(s->run, s->job);

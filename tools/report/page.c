@@ -644,7 +644,7 @@ static void put_room(const page *p)
 static void put_advice(const page *p)
 {
     advice all[ADVICE_MOST];
-    char size[48];
+    char size[48], done[ADVICE_DONE];
     if (p->growth == NULL)
         return;
     int count = advise(p->f, p->growth, all);
@@ -655,12 +655,15 @@ static void put_advice(const page *p)
         fputs("<table class=advice><thead><tr><th scope=col>saves</th><th scope=col "
               "class=text>what</th><th scope=col class=text>how</th></tr></thead><tbody>\n",
               p->out);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         fprintf(p->out,
                 "<tr><th scope=row><b>%s</b> <small>%s</small></th><td class=text "
-                "data-label=what>%s</td><td class=text data-label=how><code>%s</code></td></tr>\n",
+                "data-label=what>%s</td><td class=text data-label=how><code>",
                 cli_format_size_like(all[i].saved, (uint64_t)1 << 30, size, sizeof size),
-                all[i].how, all[i].text, all[i].command);
+                all[i].how, all[i].text);
+        put_escaped(p->out, advice_done(&all[i], p->name, done));
+        fputs("</code></td></tr>\n", p->out);
+    }
     fputs(count > 0 ? "</tbody></table>\n" : "", p->out);
     put_room(p);
 }

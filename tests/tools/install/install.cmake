@@ -46,6 +46,15 @@ run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/use)
 expect("the program's output" "${output}" "${VERSION} 0\n")
 
+# So does the source tree within another project. A compiler with other warnings is no matter there.
+run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/within -B ${work}/within -G Ninja -DCMAKE_C_COMPILER=${COMPILER}
+    -DPLEAT=${CMAKE_CURRENT_LIST_DIR}/../../.. -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+run(${CMAKE_COMMAND} --build ${work}/within --target within)
+file(READ ${work}/within/compile_commands.json commands)
+if(commands MATCHES "-Werror")
+  message(FATAL_ERROR "warnings are errors to whoever builds Pleat with another compiler")
+endif()
+
 file(READ ${CMAKE_CURRENT_LIST_DIR}/../../../README.md readme)
 string(REGEX MATCH "\n```c\n([^`]*)```" block "${readme}")
 file(WRITE ${work}/example.c "${CMAKE_MATCH_1}")
