@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -146,6 +148,19 @@ class Explain(unittest.TestCase):
         self.assertIn("At most 1.500 MiB are live at once, in 2 tensors: at event 1 of 4.\n", text)
         self.assertNotRegex(text, "under 0.001|iteration [0-9]")
 
+    def test_commands_can_be_copied(self):
+        """What is no command has another key; a recording is named, in quotes where a shell needs them."""
+        path = os.path.join(self.folder.name, "my job.pickle.gz")
+        shutil.copy(SNAPSHOT, path)
+        text = run("explain", path).stdout
+        for advice in json.loads(run("explain", path, "--json").stdout)["advice"]:
+            self.assertEqual("change" in advice, advice["what"] in ("recompute", "split", "offload"))
+            self.assertIn(advice.get("command", advice.get("change")), text)
+            if advice["what"] == "plan":
+                first = advice["command"].split(" && ")[0]
+                self.assertEqual(shlex.split(first), ["pleat", "plan", path, "-o", "job.plan"])
+        self.assertNotIn("RECORDING -o", text)
+
     def refused(self, free, last=True):
         """Fifty of 2 MiB, every second one freed, in segments of their own; then 60 MiB are refused."""
         events, mib = [], 1 << 20
@@ -202,6 +217,12 @@ class Explain(unittest.TestCase):
             ran = run(command, path)
             self.assertEqual((ran.returncode, ran.stdout), (3, ""), command)
             self.assertIn("it holds what was live at the end and no events: was the recording on?", ran.stderr)
+
+    def test_what_a_budget_needs_is_named(self):
+        """The remedy was to write a plan, which is no recording."""
+        ran = run("explain", SNAPSHOT, "--budget", "8GiB")
+        self.assertEqual(ran.returncode, 3)
+        self.assertIn("a job under `pleat run --recompute auto` that calls pleat.save_trace(FILE)", ran.stderr)
 
     def test_bad_use(self):
         for arguments in [[], [SNAPSHOT, "-d", "much"], [SNAPSHOT, "--none"]]:

@@ -223,6 +223,17 @@ class Files(unittest.TestCase):
         self.assertIn("this is a plan; a trace or a recording is wanted ('pleat plan'",
                       self.run_pleat("plan", trace, plan, code=3).stderr)
 
+    def test_logs_that_are_none_say_what_writes_one(self):
+        recording = self.path("s.pickle", pickle.dumps(job()))
+        for command in (("top", "--once"), ("report", "-j", "--log")):
+            self.assertIn("a log is what `pleat run --log FILE` or PLEAT_CONF=log:FILE writes",
+                          self.run_pleat(*command, recording, code=3).stderr)
+        trace = self.root / "t.trace"
+        self.run_pleat("import", recording, "-o", trace)
+        for path in (recording, trace):
+            self.assertIn("this is no operator log: DTR's patch of PyTorch writes one",
+                          self.run_pleat("remat", path, code=3).stderr)
+
     def test_a_plan_that_is_cut_off_is_called_so(self):
         plan = self.root / "p.plan"
         self.run_pleat("plan", self.path("s.pickle", pickle.dumps(job())), "-o", plan, "--seconds", 0)
