@@ -237,9 +237,9 @@ static pleat_result unknown(word key)
 #undef CONF_TRY
     pleat__nearest_text(&found, near);
 #define CONF_NAME(setting, type, field_type, value, bounds, text) " " #setting
-    return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'%s are:%s",
-                       (int)key.length, key.text, near[0] != '\0' ? strcat(near, " There") : "; there",
-                       PLEAT__CONF(CONF_NAME));
+    return pleat__fail(
+        PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'%s are:%s", (int)key.length,
+        key.text, near[0] != '\0' ? strcat(near, " There") : "; there", PLEAT__CONF(CONF_NAME));
 #undef CONF_NAME
 }
 

@@ -2,7 +2,7 @@
  * footprint.c: see footprint.h.
  */
 #include <tools/analysis/footprint.h>
-#include <tools/plan_json.h>
+#include <tools/analysis/plan_json.h>
 
 #include <internal/error.h>
 #include <internal/utf8.h>

@@ -110,12 +110,13 @@ int cli_conf(int argc, char **argv)
     const cli_usage usage = {
         .command = "conf",
         .synopsis = "[options]",
-        .text = "Prints the settings that PLEAT_CONF=key:value,... changes, as they are now.\n"
-                "What each takes is in brackets; sizes are written as 64k, 64KiB or 65536. Below\n"
-                "them stands what the environment allows of a device, the strictest of\n"
-                "CUDA_DEVICE_MEMORY_LIMIT_<device>, CUDA_DEVICE_MEMORY_LIMIT, GPU_MEMORY_LIMIT,\n"
-                "NVIDIA_GPU_MEMORY_LIMIT and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: a size, or a list of\n"
-                "DEVICE=SIZE.\n",
+        .text =
+            "Prints the settings that PLEAT_CONF=key:value,... changes, as they are now.\n"
+            "What each takes is in brackets; sizes are written as 64k, 64KiB or 65536. Below\n"
+            "them stands what the environment allows of a device, the strictest of\n"
+            "CUDA_DEVICE_MEMORY_LIMIT_<device>, CUDA_DEVICE_MEMORY_LIMIT, GPU_MEMORY_LIMIT,\n"
+            "NVIDIA_GPU_MEMORY_LIMIT and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: a size, or a list of\n"
+            "DEVICE=SIZE.\n",
         .options = table,
     };
     int code = cli_read(argc, argv, &usage, NULL);

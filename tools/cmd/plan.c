@@ -5,13 +5,13 @@
  * traces it makes one plan with a recipe (plan/sizes/sizes.h), which plan_elastic.c speaks of.
  */
 #include <tools/analysis/footprint.h>
+#include <tools/analysis/plan_json.h>
 #include <tools/analysis/plan_trial.h>
 #include <tools/cli.h>
 #include <tools/cmd/plan_elastic.h>
 #include <tools/json.h>
 #include <tools/nearest.h>
 #include <tools/options.h>
-#include <tools/plan_json.h>
 #include <tools/progress.h>
 #include <tools/replay/devices.h>
 #include <tools/words.h>

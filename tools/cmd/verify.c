@@ -1,10 +1,10 @@
 /*
  * verify.c: `pleat verify`: proves a plan.
  */
+#include <tools/analysis/plan_json.h>
 #include <tools/cli.h>
 #include <tools/json.h>
 #include <tools/options.h>
-#include <tools/plan_json.h>
 #include <tools/replay/devices.h>
 
 #include <internal/error.h>

@@ -8,7 +8,6 @@
 #include <tools/replay/devices.h>
 
 #include <internal/error.h>
-#include <plan/base/plan.h>
 #include <plan/sizes/planner.h>
 #include <runtime/base/policy.h>
 #include <stdio.h>

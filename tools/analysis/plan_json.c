@@ -1,7 +1,7 @@
 /*
  * plan_json.c: see plan_json.h.
  */
-#include <tools/plan_json.h>
+#include <tools/analysis/plan_json.h>
 
 #include <plan/base/plan.h>
 
