@@ -261,13 +261,13 @@ class Report(unittest.TestCase):
         text, told = self.with_frames()
         peak = told["peak"]
         for group in peak:
-            place = f"layer<{group['size'] % 7}> (me/net/block.py:40)"
+            place = f"layer<{group['size'] % 7}> (/me/net/block.py:40)"
             self.assertEqual(group["site"], f'"of {group["size"]}<"\nforward (torch/nn/linear.py:7)\n' + place)
-        place = html.escape(f"layer<{peak[0]['size'] % 7}> (me/net/block.py:40) \"of {peak[0]['size']}<\"")
+        place = html.escape(f"layer<{peak[0]['size'] % 7}> (/me/net/block.py:40) \"of {peak[0]['size']}<\"")
         self.assertIn(f"<summary>{place}</summary>", text)
         explained = run("explain", os.path.join(self.folder.name, "frames.trace"))
         self.assertEqual(explained.returncode, 0, explained.stderr)
-        self.assertIn(f"at layer<{peak[0]['size'] % 7}> (me/net/block.py:40), annotated \"of {peak[0]['size']}<\"",
+        self.assertIn(f"at layer<{peak[0]['size'] % 7}> (/me/net/block.py:40), annotated \"of {peak[0]['size']}<\"",
                       explained.stdout)
 
     def report_of_run(self, *arguments):
@@ -388,7 +388,7 @@ class Report(unittest.TestCase):
         page = self.with_frames()[0]
         seen = self.drive(page, ["curves", "left", "map", "chunks"], 1280, 800, without=("right",))
         did = seen["person"]
-        self.assertRegex(did["place"], r'^layer<\d> \(me/net/block.py:40\) "of \d+<"$')
+        self.assertRegex(did["place"], r'^layer<\d> \(/me/net/block.py:40\) "of \d+<"$')
         self.assertEqual(did["ways"], ["class", "phase", "place", "function", "module", "annotation", "size"])
 
     @unittest.skipUnless(BROWSER, "no chromium: the page is not looked at in a browser")
