@@ -111,7 +111,7 @@ class Package(unittest.TestCase):
             self.assertTrue(line.endswith(" False"), line)
 
     def test_without_enable_some_raise_and_the_others_do_nothing(self):
-        """As README.md has it."""
+        """As docs/pytorch.md has it."""
         code = ("import pleat\n"
                 "for name, given in {'pause': (), 'resume': (), 'limits': (), 'fingerprint': (), 'canary_errors': (),\n"
                 "                    'pair_nanoseconds': (5,), 'save_plan': ('/no/x',), 'save_trace': ('/no/x',)}.items():\n"
@@ -190,9 +190,9 @@ class Package(unittest.TestCase):
         load.assert_not_called()
         self.assertFalse(pleat.enabled())
 
-    def test_the_readme_has_every_name(self):
-        readme = (ROOT / "README.md").read_text()
-        table = readme[readme.index("| in Python |"):]
+    def test_the_document_has_every_name(self):
+        document = (ROOT / "docs/pytorch.md").read_text()
+        table = document[document.index("| in Python |"):]
         table = table[:table.index("\n\n")]
         names = re.findall(r"^\| `pleat\.(\w+)", table, re.M)
         self.assertEqual(sorted(names), sorted(pleat.__all__))
@@ -371,14 +371,13 @@ class Run(unittest.TestCase):
         # Within a program that runs under it already.
         self.assertEqual(run.environment(options, made)["PYTHONPATH"], made["PYTHONPATH"])
 
-    def test_the_readme_has_every_option(self):
+    def test_the_document_has_every_option(self):
         with contextlib.redirect_stdout(io.StringIO()) as said, self.assertRaises(SystemExit):
             run.parse(["--help"])
-        readme = (ROOT / "README.md").read_text()
-        readme = readme[readme.index("## PyTorch"):readme.index("## Another microbatch")]
+        document = (ROOT / "docs/pytorch.md").read_text()
         options = set(re.findall(r"^ +(--[a-z-]+)", said.getvalue(), re.M))
         self.assertGreater(len(options), 10)
-        self.assertEqual(options, set(re.findall(r"`(--[a-z-]+)", readme)))
+        self.assertEqual(options, set(re.findall(r"`(--[a-z-]+)", document)))
 
     def test_help_of_it_is_found_in_an_installation_by_pip(self):
         for asked in (["help", "run"], ["run", "--help"]):

@@ -28,7 +28,7 @@ endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(PleatJemalloc
   REQUIRED_VARS PLEAT_JEMALLOC_LIBRARY PLEAT_JEMALLOC_INCLUDE
-  REASON_FAILURE_MESSAGE "run tools/setup, which builds it, or name another in PLEAT_JEMALLOC, as README.md says")
+  REASON_FAILURE_MESSAGE "run tools/setup, which builds it, or name another in PLEAT_JEMALLOC, as CONTRIBUTING.md says")
 if(PleatJemalloc_FOUND AND NOT TARGET Pleat::jemalloc)
   add_library(Pleat::jemalloc UNKNOWN IMPORTED)
   set_target_properties(Pleat::jemalloc PROPERTIES
