@@ -103,7 +103,8 @@ uint8_t *pleat__gzip_fold(const void *from, size_t size, size_t *folded)
     const uint8_t *next = from, *end = next + size;
     size_t room = deflateBound(&stream, size), used = 0;
     uint8_t *out = malloc(room);
-    for (int code = Z_OK; out != NULL && code == Z_OK;) {
+    int code = Z_OK;
+    while (out != NULL && code == Z_OK) {
         /* zlib counts bytes in 32 bits. */
         uInt given = (uInt)(end - next < 1 << 30 ? end - next : 1 << 30);
         uInt taken = (uInt)(room - used < 1u << 30 ? room - used : 1u << 30);
@@ -116,6 +117,10 @@ uint8_t *pleat__gzip_fold(const void *from, size_t size, size_t *folded)
         used += taken - stream.avail_out;
     }
     deflateEnd(&stream);
+    if (code != Z_STREAM_END) {
+        free(out);
+        return NULL;
+    }
     *folded = used;
     return out;
 }

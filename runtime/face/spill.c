@@ -221,8 +221,7 @@ pleat_result pleat__spill_fetch(pleat_runtime *runtime, pleat__chunk *chunk)
                                           "a stream captures a graph");
     (void)pleat__trim(runtime, limit > bytes ? limit - bytes : 0);
     pleat_result result = pleat__move(runtime, &chunk, 1, false);
-    bool is_short = result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY;
-    if (is_short && pleat__spill_out(runtime, bytes))
+    if (pleat__is_shortage(result) && pleat__spill_out(runtime, bytes))
         result = pleat__move(runtime, &chunk, 1, false);
     return result == PLEAT_OK ? PLEAT_OK : pleat__context(result, "it is in the host's memory");
 }

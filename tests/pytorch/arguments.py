@@ -78,7 +78,9 @@ class Arguments(unittest.TestCase):
             # It says such a size as the largest unit allows, exactly.
             told = json.loads(asked.stdout)["keep_bytes"] if asked.returncode == 0 else None
             self.assertEqual(bytes, None if told is None else pleat._parse_size(told), text)
-        self.assertEqual([pleat._parse_size(given) for given in (7, 2e9, 1e17)], [7, 2 * 10**9, 10**17])
+        self.assertEqual([pleat._parse_size(given) for given in (7, 2e9, 1e17, 2.5, 0.0)], [7, 2 * 10**9, 10**17, 2, 0])
+        for wrong in (0.5, -1.0, float("nan"), float("inf"), 1e19):
+            self.assertRaises(ValueError, pleat._parse_size, wrong)
 
     def test_what_is_shown_is_what_is_documented(self):
         code = "import pleat; print([name for name in dir(pleat) if name[0] != '_'] == sorted([*pleat.__all__, 'memory_saver']))"

@@ -28,13 +28,14 @@ WITH_CUDA = torch is not None and torch.version.cuda is not None
 GPU = WITH_CUDA and "PLEAT_NO_GPU" not in os.environ and torch.cuda.is_available()
 STAND_INS = WITH_CUDA and all(name in os.environ for name in ("PLEAT_NO_GPU", "PLEAT_LIBRARY", "PLEAT_CUDA_LIBRARY"))
 
-# In the place of a wheel's folder of shims, without one for any torch.
+# In the place of a wheel's folders of shims, without one for any torch, and of its libraries.
 BEGIN = """
 import pathlib, sys, warnings
 sys.path.insert(0, %r)
 import torch, pleat
 from pleat import _hooks, _shim
 _shim.SHIMS, _hooks.LIBRARY = pathlib.Path(%r).parent, pathlib.Path(%r)
+_shim.library = lambda: pathlib.Path(%r)
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     pleat.enable(budget="1GiB", record=3)
@@ -116,7 +117,8 @@ class Fallback(unittest.TestCase):
 
     def python(self, *parts, served=True, **more):
         """Standard output of a program for which there is no compiler, nor what one made before."""
-        begin = BEGIN % (str(ROOT / "adapters/pytorch"), str(self.hooks), str(self.hooks)) if served else "import torch\n"
+        begin = BEGIN % (str(ROOT / "adapters/pytorch"), str(self.hooks), str(self.hooks),
+                         str(_shim.library())) if served else "import torch\n"
         environment = {name: value for name, value in os.environ.items() if name not in (
             "CXX", "LD_PRELOAD", "PLEAT_NO_GPU", "PLEAT_LIBRARY", "PLEAT_INCLUDE")}
         environment.update(more, PATH="/nonexistent", XDG_CACHE_HOME=self.folder.name,

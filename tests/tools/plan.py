@@ -171,6 +171,8 @@ class Plan(unittest.TestCase):
         """A replay that the host has no room for was called one that runs out of memory."""
         ran = subprocess.run(["prlimit", "--as=%d" % (300 << 20), PLEAT, "plan", JOB, "--seconds", "0"],
                              capture_output=True, text=True, check=False)
+        if "Sanitizer" in ran.stderr:
+            self.skipTest("a sanitizer wants all addresses there are")
         self.assertIn("was not replayed: the host has no memory for it: ", ran.stdout + ran.stderr)
 
     def test_a_small_saving_counts_where_requests_are_the_same(self):

@@ -70,8 +70,8 @@ def _call(function, *arguments):
 
 def _parse_size(text):
     """Bytes of "512", "64k", "2MiB", "1.5GiB" (powers of 1024), as the command takes them. ValueError."""
-    number = "%f" % text if isinstance(text, float) else str(text)
-    found = re.fullmatch(r"([0-9]+)(\.[0-9]*)?(?:([kmgt])i?)?b?", number, re.ASCII | re.IGNORECASE)
+    number = "%d" % text if isinstance(text, float) and (text == 0 or 1 <= text < 1 << 63) else str(text)
+    found = re.fullmatch(r"([0-9]+)(?:(\.[0-9]*)?([kmgt])i?)?b?", number, re.ASCII | re.IGNORECASE)
     if found is None:
         raise ValueError("pleat: %r is no size; write 20GiB, 512MiB or bytes" % (text,))
     whole, part, unit = found.groups()

@@ -570,7 +570,7 @@ static void keep_plan_that_cannot_be_loaded_leaves_all_memory(void **state)
         assert_ok(pleat_free(j.runtime, whole));
         finish(&j);
     }
-    assert_true(without > 10);
+    assert_true(without > 0);
 }
 
 int main(void)
