@@ -6,14 +6,10 @@
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>
+#include <internal/range.h>
 
 /* A replay's device where what an allocator takes is asked, and not whether it fits. */
 #define PLENTY_BYTES (1ull << 40)
-
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + 511) & ~(uint64_t)511;
-}
 
 bool refusal_is_last(const pleat_trace *trace)
 {
@@ -27,11 +23,11 @@ bool refusal_is_last(const pleat_trace *trace)
 static void sum_up(const pleat_trace *trace, refusal *r)
 {
     const pleat_trace_event *events = pleat_trace_events(trace);
-    r->live_bytes = rounded(r->recorded.bytes);
+    r->live_bytes = pleat__rounded(r->recorded.bytes);
     for (size_t i = 0; i < r->recorded.event; i++) {
         const pleat_trace_event *e = &events[i];
-        r->live_bytes += e->kind == PLEAT_EVENT_ALLOC ? rounded(e->size) : 0;
-        r->live_bytes -= e->kind == PLEAT_EVENT_FREE_COMPLETED ? rounded(e->size) : 0;
+        r->live_bytes += e->kind == PLEAT_EVENT_ALLOC ? pleat__rounded(e->size) : 0;
+        r->live_bytes -= e->kind == PLEAT_EVENT_FREE_COMPLETED ? pleat__rounded(e->size) : 0;
         r->held_bytes += e->kind == PLEAT_EVENT_SEGMENT_ALLOC ? e->size : 0;
         r->held_bytes -= e->kind == PLEAT_EVENT_SEGMENT_FREE ? e->size : 0;
     }
@@ -147,8 +143,7 @@ void refusal_text(const refusal *r)
         say_policy(&r->policies[i], names[i]);
     if (r->policies[0].fits && of_recording(r))
         puts("  The recorded allocator had less than that: a limit of the process, or memory of "
-             "others "
-             "on the device.");
+             "others on the device.");
     putchar('\n');
 }
 
