@@ -228,18 +228,17 @@ static void take_divisions(const pleat__conf_bounds *bounds, char *out, size_t s
 
 static pleat_result unknown(word key)
 {
-    char name[48], near[PLEAT__NEAREST_TEXT + 8];
+    char name[48], near[PLEAT__NEAREST_TEXT];
     snprintf(name, sizeof name, "%.*s", (int)key.length, key.text);
     pleat__nearest found = pleat__nearest_to(name);
 #define CONF_TRY(setting, type, field_type, value, bounds, text)                                   \
     pleat__nearest_try(&found, #setting);
     PLEAT__CONF(CONF_TRY)
 #undef CONF_TRY
-    pleat__nearest_text(&found, near);
 #define CONF_NAME(setting, type, field_type, value, bounds, text) " " #setting
-    return pleat__fail(
-        PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'%s are:%s", (int)key.length,
-        key.text, near[0] != '\0' ? strcat(near, " There") : "; there", PLEAT__CONF(CONF_NAME));
+    return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'; there are:%s%s",
+                       (int)key.length, key.text, PLEAT__CONF(CONF_NAME),
+                       pleat__nearest_text(&found, near));
 #undef CONF_NAME
 }
 

@@ -240,8 +240,8 @@ class Options(unittest.TestCase):
         self.assertNotIn("did you mean", run("zzzzzzzz").stderr)
 
     def test_settings_that_were_meant(self):
-        for conf, said in (("kep:on", "there is no setting 'kep'; did you mean 'keep'? There are: small "),
-                           ("zzzzzzzz:1", "there is no setting 'zzzzzzzz'; there are: small "),
+        for conf, said in (("kep:on", "there is no setting 'kep'; there are: small "), ("kep:on", " grace_ms; did you mean 'keep'?\n"),
+                           ("zzzzzzzz:1", " grace_ms\n"),
                            # A part of a byte, or of anything that is counted, was left out without a word.
                            ("small:1.5", "not '1.5'"), ("views:1.5", "not '1.5'"), ("small:1.5b", "not '1.5b'")):
             done = subprocess.run([PLEAT, "conf"], capture_output=True, text=True, env={**os.environ, "PLEAT_CONF": conf})
