@@ -8,7 +8,7 @@
  * PARKED  A job whose events have not passed is set aside, in order, and asked again after each job
  *         and, as nothing tells a waiting thread of both a new job and an event, every PATIENCE_NS
  *         while there is nothing else to do. When the mapper ends, it waits for their events. An
- *         event that cannot be asked about fails its job.
+ *         event that cannot be asked about is the job's to answer for.
  */
 #include "mapper.h"
 #include "table.h"
@@ -33,9 +33,8 @@ void pleat__be_own_thread(void)
 }
 
 struct pleat__mapper {
-    pleat__space *space;
-    pleat__arena *arena;
     pleat_vmm vmm;
+    pleat__arena *arena;
     pthread_t thread;
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t work;  /* something is queued, or it ends */
@@ -45,26 +44,8 @@ struct pleat__mapper {
     uint64_t head, tail; /* jobs taken from and put into the ring since it began */
     uint64_t finished;   /* jobs done */
     bool ending;
-    pleat__mapper_stats stats;
     pleat__job *parked, **parked_last; /* the thread's own */
 };
-
-static pleat_result carry_out(const pleat__mapper *mapper, const pleat__job *job,
-                              pleat_result ready)
-{
-    if (job->kind == PLEAT__JOB_CALL)
-        return job->call(job->context, ready);
-    PLEAT_TRY(ready);
-    switch (job->kind) {
-    case PLEAT__JOB_MAP:
-        return pleat__space_map(mapper->space, job->page, job->chunks, job->count);
-    case PLEAT__JOB_UNMAP:
-        return pleat__space_unmap(mapper->space, job->page, job->pages);
-    case PLEAT__JOB_CALL:
-        break;
-    }
-    return pleat__fail(PLEAT_E_INVALID, "a job of kind %d", (int)job->kind);
-}
 
 /* PLEAT_OK: all its events have passed. */
 static pleat_result events_passed(const pleat__mapper *mapper, const pleat__job *job)
@@ -105,7 +86,7 @@ static pleat__job *next_job(pleat__mapper *mapper, bool *ended)
 static void do_job(pleat__mapper *mapper, pleat__job *job, pleat_result ready)
 {
     bool forgotten = job->forgotten;
-    pleat_result result = carry_out(mapper, job, ready);
+    pleat_result result = job->call(job->context, ready);
     if (!forgotten) {
         job->result = result;
         if (result != PLEAT_OK)
@@ -115,8 +96,6 @@ static void do_job(pleat__mapper *mapper, pleat__job *job, pleat_result ready)
     if (!forgotten)
         atomic_store_explicit(&job->done, 1, memory_order_release);
     mapper->finished++;
-    mapper->stats.jobs++;
-    mapper->stats.failed += result != PLEAT_OK;
     pthread_cond_broadcast(&mapper->over);
     pthread_mutex_unlock(&mapper->lock);
 }
@@ -126,9 +105,6 @@ static void park(pleat__mapper *mapper, pleat__job *job)
     job->next = NULL;
     *mapper->parked_last = job;
     mapper->parked_last = &job->next;
-    pthread_mutex_lock(&mapper->lock);
-    mapper->stats.overtaken++;
-    pthread_mutex_unlock(&mapper->lock);
 }
 
 /* Carries out what is parked and ready; `wait`: all of it. */
@@ -166,7 +142,7 @@ static void *run(void *context)
     return NULL;
 }
 
-pleat_result pleat__mapper_create(pleat__space *space, pleat__arena *arena, uint32_t capacity,
+pleat_result pleat__mapper_create(pleat_vmm vmm, pleat__arena *arena, uint32_t capacity,
                                   pleat__mapper **out)
 {
     if (capacity == 0)
@@ -178,11 +154,7 @@ pleat_result pleat__mapper_create(pleat__space *space, pleat__arena *arena, uint
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a mapper");
         goto memory;
     }
-    *mapper = (pleat__mapper){.space = space,
-                              .arena = arena,
-                              .vmm = pleat__space_vmm(space),
-                              .ring = ring,
-                              .capacity = capacity};
+    *mapper = (pleat__mapper){.vmm = vmm, .arena = arena, .ring = ring, .capacity = capacity};
     mapper->parked_last = &mapper->parked;
     pthread_mutex_init(&mapper->lock, NULL);
     pleat__cond_init(&mapper->work);
@@ -226,12 +198,8 @@ pleat_result pleat__mapper_submit(pleat__mapper *mapper, pleat__job *job)
     if (queued < mapper->capacity) {
         atomic_store_explicit(&job->done, 0, memory_order_relaxed);
         mapper->ring[mapper->tail++ % mapper->capacity] = job;
-        if (queued + 1 > mapper->stats.most_queued)
-            mapper->stats.most_queued = queued + 1;
         pthread_cond_signal(&mapper->work);
         result = PLEAT_OK;
-    } else {
-        mapper->stats.refused++;
     }
     pthread_mutex_unlock(&mapper->lock);
     return result;
@@ -243,7 +211,6 @@ pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job)
         pthread_mutex_lock(&mapper->lock);
         while (!pleat__job_done(job))
             pthread_cond_wait(&mapper->over, &mapper->lock);
-        mapper->stats.waits++;
         pthread_mutex_unlock(&mapper->lock);
     }
     PLEAT_ASSERT(!job->forgotten);
@@ -258,12 +225,4 @@ void pleat__mapper_drain(pleat__mapper *mapper)
     while (mapper->finished < mapper->tail)
         pthread_cond_wait(&mapper->over, &mapper->lock);
     pthread_mutex_unlock(&mapper->lock);
-}
-
-pleat__mapper_stats pleat__mapper_stats_of(pleat__mapper *mapper)
-{
-    pthread_mutex_lock(&mapper->lock);
-    pleat__mapper_stats stats = mapper->stats;
-    pthread_mutex_unlock(&mapper->lock);
-    return stats;
 }

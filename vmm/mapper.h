@@ -1,5 +1,6 @@
 /*
- * mapper.h: a thread that maps and unmaps, so that the allocating thread issues no verb.
+ * mapper.h: a thread that does what the allocating thread should not wait for: it unmaps what the
+ * GPU is done with, lays out, and plans.
  *
  * A job is the caller's own record: it is submitted, carried out, and marked done; the caller sees
  * that without any lock (pleat__job_done) or waits. The queue is bounded. Jobs are carried out in
@@ -12,27 +13,16 @@
 #ifndef PLEAT_VMM_MAPPER_H
 #define PLEAT_VMM_MAPPER_H
 
+#include <internal/arena.h>
+#include <pleat/vmm.h>
 #include <stdatomic.h>
-#include <vmm/space.h>
 
 typedef struct pleat__mapper pleat__mapper;
 
-typedef enum pleat__job_kind {
-    PLEAT__JOB_MAP,   /* pleat__space_map(page, chunks, count) */
-    PLEAT__JOB_UNMAP, /* pleat__space_unmap(page, pages) */
-    PLEAT__JOB_CALL,  /* call(context, ready) */
-} pleat__job_kind;
-
 typedef struct pleat__job {
-    pleat__job_kind kind;
-    uint64_t page;
-    uint64_t pages;              /* of an unmap */
-    pleat__chunk *const *chunks; /* of a map; the caller's until it is done */
-    uint64_t count;
     /* What is called, and what with; `ready` is PLEAT_OK, or why nobody can say whether the events
-     * have passed (the other kinds fail with that and do nothing). When `forgotten` is set nobody
-     * waits for the job, and `call` may free it: the mapper does not touch it any more, and a
-     * failure is only counted. */
+     * have passed. When `forgotten` is set nobody waits for the job, and `call` may free it: the
+     * mapper does not touch it any more. */
     pleat_result (*call)(void *context, pleat_result ready);
     void *context;
     bool forgotten;
@@ -45,17 +35,8 @@ typedef struct pleat__job {
     _Atomic int done;
 } pleat__job;
 
-typedef struct pleat__mapper_stats {
-    uint64_t jobs;        /* carried out */
-    uint64_t failed;      /* of them, those with another result than PLEAT_OK */
-    uint64_t refused;     /* submits that found the queue full */
-    uint64_t waits;       /* pleat__mapper_wait calls that had to wait */
-    uint64_t most_queued; /* the longest that the queue ever was */
-    uint64_t overtaken;   /* jobs that let others go first, their events not having passed */
-} pleat__mapper_stats;
-
-/* Starts the thread. `capacity`: jobs that may be queued. The space outlives it. */
-PLEAT_NODISCARD pleat_result pleat__mapper_create(pleat__space *space, pleat__arena *arena,
+/* Starts the thread. `capacity`: jobs that may be queued. The backend outlives it. */
+PLEAT_NODISCARD pleat_result pleat__mapper_create(pleat_vmm vmm, pleat__arena *arena,
                                                   uint32_t capacity, pleat__mapper **out);
 /* Carries out what is queued, then ends the thread. NULL is allowed. */
 void pleat__mapper_destroy(pleat__mapper *mapper);
@@ -71,7 +52,6 @@ static inline bool pleat__job_done(const pleat__job *submitted)
 pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job);
 /* Waits until all that was submitted is done, also what is submitted meanwhile. */
 void pleat__mapper_drain(pleat__mapper *mapper);
-pleat__mapper_stats pleat__mapper_stats_of(pleat__mapper *mapper);
 /* Whether the calling thread is a mapper's, or another one of Pleat's own. */
 bool pleat__on_mapper(void);
 /* The calling thread is one of Pleat's own: nobody waits for its calls. */

@@ -11,10 +11,9 @@
 #define QUEUE    4096u /* jobs that the mapper can be given ahead (D198) */
 #define PAUSE_NS 10000
 
-pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, pleat__arena *arena,
-                              pleat__space *space)
+pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, pleat__arena *arena)
 {
-    *gate = (pleat__gate){.vmm = vmm, .device = device, .arena = arena, .space = space};
+    *gate = (pleat__gate){.vmm = vmm, .device = device, .arena = arena};
     int code = pthread_mutex_init(&gate->lock, NULL);
     if (code == 0) {
         code = pthread_mutex_init(&gate->turn, NULL);
@@ -336,7 +335,7 @@ bool pleat__gate_leave_fenced(pleat__gate *gate, pleat__fences *fences)
 pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out)
 {
     if (gate->mapper == NULL)
-        PLEAT_TRY(pleat__mapper_create(gate->space, gate->arena, QUEUE, &gate->mapper));
+        PLEAT_TRY(pleat__mapper_create(gate->vmm, gate->arena, QUEUE, &gate->mapper));
     *out = gate->mapper;
     return PLEAT_OK;
 }

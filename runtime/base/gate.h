@@ -34,6 +34,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <vmm/mapper.h>
+#include <vmm/space.h>
 
 /* A stream that captures a graph, and the point it had reached before. */
 typedef struct pleat__captured {
@@ -84,13 +85,12 @@ typedef struct pleat__gate {
     pleat_vmm vmm;
     int device;
     pleat__arena *arena;
-    pleat__space *space;
     pleat__mapper *mapper;    /* NULL until it is first wanted; guarded by the lock */
     _Atomic uint32_t awaited; /* threads of the program's that wait for the turn */
 } pleat__gate;
 
 PLEAT_NODISCARD pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device,
-                                              pleat__arena *arena, pleat__space *space);
+                                              pleat__arena *arena);
 /* Ends the mapper when all that it was given is done. */
 void pleat__gate_release(pleat__gate *gate);
 

@@ -192,9 +192,9 @@ static void hand_over(pleat_runtime *runtime, pleat_result (*what)(pleat__keep *
     keep->given = keep->record;
     keep->record = (pleat__record){0};
     keep->work = what;
-    keep->job = (pleat__job){.kind = PLEAT__JOB_CALL, .call = work, .context = keep};
+    keep->job = (pleat__job){.call = work, .context = keep};
     if (keep->thread == NULL &&
-        pleat__mapper_create(runtime->space, keep->arena, 1, &keep->thread) != PLEAT_OK)
+        pleat__mapper_create(runtime->vmm, keep->arena, 1, &keep->thread) != PLEAT_OK)
         return;
     keep->working = pleat__mapper_submit(keep->thread, &keep->job) == PLEAT_OK;
 }

@@ -130,7 +130,7 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     result = check_plan(runtime);
     if (result != PLEAT_OK)
         goto no_gate;
-    result = pleat__gate_init(&runtime->gate, runtime->vmm, options.device, arena, runtime->space);
+    result = pleat__gate_init(&runtime->gate, runtime->vmm, options.device, arena);
     if (result != PLEAT_OK)
         goto no_gate;
     result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->gate,

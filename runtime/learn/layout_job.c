@@ -312,12 +312,11 @@ void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x)
     pleat__x wanted = pleat__x_larger(&largest_of(layouts)->x, x);
     if (has_failed(layouts, &wanted))
         return;
-    if (layouts->thread == NULL && pleat__mapper_create(layouts->heap->pool->space, layouts->arena,
-                                                        1, &layouts->thread) != PLEAT_OK)
+    if (layouts->thread == NULL &&
+        pleat__mapper_create(layouts->heap->vmm, layouts->arena, 1, &layouts->thread) != PLEAT_OK)
         return;
     layouts->wanted = wanted;
-    layouts->job =
-        (pleat__job){.kind = PLEAT__JOB_CALL, .call = work, .context = layouts, .forgotten = true};
+    layouts->job = (pleat__job){.call = work, .context = layouts, .forgotten = true};
     if (pleat__mapper_submit(layouts->thread, &layouts->job) == PLEAT_OK)
         layouts->state = PLEAT__LAYOUT_MAKING;
 }

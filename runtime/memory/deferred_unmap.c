@@ -56,11 +56,8 @@ pleat__deferred_unmap *pleat__deferred_unmap_new(pleat__heap *heap, uint32_t run
     if (deferred == NULL)
         return NULL;
     *deferred = (pleat__deferred_unmap){.heap = heap, .gives = gives, .capacity = runs};
-    deferred->job = (pleat__job){.kind = PLEAT__JOB_CALL,
-                                 .call = unmap_all,
-                                 .context = deferred,
-                                 .forgotten = true,
-                                 .events = deferred->events};
+    deferred->job = (pleat__job){
+        .call = unmap_all, .context = deferred, .forgotten = true, .events = deferred->events};
     return deferred;
 }
 

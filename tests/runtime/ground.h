@@ -34,7 +34,7 @@ static inline void ground_begin(ground *g)
     assert_ok(pleat__fault_create(g->host, &g->vmm));
     assert_ok(pleat__arena_create(&g->arena));
     assert_ok(pleat__space_create(g->vmm, g->arena, &space, &g->space));
-    assert_ok(pleat__gate_init(&g->gate, g->vmm, 0, g->arena, g->space));
+    assert_ok(pleat__gate_init(&g->gate, g->vmm, 0, g->arena));
     assert_ok(pleat__chunk_pool_init(&g->pool, g->arena, g->space, &g->gate, NULL, false));
 }
 

@@ -3,6 +3,7 @@
  * waiter.
  */
 #include "../held.h"
+#include "mapping.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <vmm/fault.h>
 #include <vmm/host/host.h>
-#include <vmm/mapper.h>
 
 #define GRANULE 65536u
 enum { CHUNKS = 16 };
@@ -50,15 +50,14 @@ static uint64_t *word(const fixture *f, uint64_t page)
     return (uint64_t *)(uintptr_t)(pleat__space_base(f->space) + page * GRANULE);
 }
 
-static pleat__job map_job(const fixture *f, uint64_t page, uint64_t first, uint64_t count)
+static mapping map_at(const fixture *f, uint64_t page, uint64_t first, uint64_t count)
 {
-    return (pleat__job){
-        .kind = PLEAT__JOB_MAP, .page = page, .chunks = f->chunks + first, .count = count};
+    return (mapping){.space = f->space, .page = page, .chunks = f->chunks + first, .count = count};
 }
 
-static pleat__job unmap_job(uint64_t page, uint64_t pages)
+static mapping unmap_at(const fixture *f, uint64_t page, uint64_t pages)
 {
-    return (pleat__job){.kind = PLEAT__JOB_UNMAP, .page = page, .pages = pages};
+    return (mapping){.space = f->space, .page = page, .pages = pages};
 }
 
 /* ---- the mapper ---- */
@@ -70,13 +69,16 @@ static void mapper_carries_out_in_order(void **state)
     fixture f;
     begin(&f, 64);
     pleat__mapper *mapper;
-    assert_ok(pleat__mapper_create(f.space, f.arena, 2 * ROUNDS, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, 2 * ROUNDS, &mapper));
     uint64_t page;
     assert_ok(pleat__space_take(f.space, 4, &page));
+    static mapping maps[2 * ROUNDS];
     static pleat__job jobs[2 * ROUNDS];
     for (int r = 0; r < ROUNDS; r++) { /* the same pages again and again: only in order it works */
-        jobs[2 * r] = map_job(&f, page, (uint64_t)r % 12, 4);
-        jobs[2 * r + 1] = unmap_job(page, 4);
+        maps[2 * r] = map_at(&f, page, (uint64_t)r % 12, 4);
+        maps[2 * r + 1] = unmap_at(&f, page, 4);
+        jobs[2 * r] = mapping_job(&maps[2 * r]);
+        jobs[2 * r + 1] = mapping_job(&maps[2 * r + 1]);
         assert_ok(pleat__mapper_submit(mapper, &jobs[2 * r]));
         assert_ok(pleat__mapper_submit(mapper, &jobs[2 * r + 1]));
     }
@@ -85,11 +87,8 @@ static void mapper_carries_out_in_order(void **state)
         assert_true(pleat__job_done(&jobs[j]));
         assert_ok(pleat__mapper_wait(mapper, &jobs[j]));
     }
-    pleat__mapper_stats stats = pleat__mapper_stats_of(mapper);
-    assert_int_equal(stats.jobs, 2 * ROUNDS);
-    assert_int_equal(stats.failed, 0);
-    assert_int_equal(stats.waits, 0);
-    pleat__job last = map_job(&f, page, 0, 4);
+    mapping last_map = map_at(&f, page, 0, 4);
+    pleat__job last = mapping_job(&last_map);
     assert_ok(pleat__mapper_submit(mapper, &last));
     assert_ok(pleat__mapper_wait(mapper, &last));
     *word(&f, page + 3) = 3;
@@ -105,23 +104,25 @@ static void mapper_unmaps_only_after_events(void **state)
     pleat__mapper *mapper;
     uint64_t page;
     pleat_event events[2];
-    assert_ok(pleat__mapper_create(f.space, f.arena, 3, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, 3, &mapper));
     assert_ok(pleat__space_take(f.space, 4, &page));
     for (int e = 0; e < 2; e++) {
         assert_ok(pleat__host_stream_hold(&f.host, 1 + (uint64_t)e));
         assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &events[e]));
         assert_ok(f.vmm.ops->event_record(f.vmm.self, events[e], 1 + (uint64_t)e));
     }
-    pleat__job map = map_job(&f, page, 0, 2), unmap = unmap_job(page, 2);
+    mapping there = map_at(&f, page, 0, 2), back = unmap_at(&f, page, 2);
+    mapping beside = map_at(&f, page + 2, 2, 2), anew = map_at(&f, page, 4, 2);
+    pleat__job map = mapping_job(&there), unmap = mapping_job(&back);
+    pleat__job other = mapping_job(&beside), again = mapping_job(&anew);
     unmap.events = events;
     unmap.event_count = 2;
-    pleat__job other = map_job(&f, page + 2, 2, 2), again = map_job(&f, page, 4, 2);
     assert_ok(pleat__mapper_submit(mapper, &map));
     assert_ok(pleat__mapper_wait(mapper, &map));
     assert_ok(pleat__mapper_submit(mapper, &unmap));
     assert_ok(pleat__mapper_submit(mapper, &other));
     assert_ok(pleat__mapper_wait(mapper, &other)); /* the unmap lets it go first */
-    assert_int_equal(pleat__mapper_stats_of(mapper).overtaken, 1);
+    assert_false(pleat__job_done(&unmap));
     assert_ok(pleat__host_stream_release(&f.host, 2)); /* one of two is not enough */
     *word(&f, page) = 1; /* still mapped, whatever the mapper does meanwhile */
     assert_false(pleat__job_done(&unmap));
@@ -189,18 +190,17 @@ static void mapper_drain_waits_for_those_that_were_overtaken(void **state)
     drainer d = {0};
     pthread_t thread;
     pleat_event event;
-    assert_ok(pleat__mapper_create(f.space, f.arena, 3, &d.mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, 3, &d.mapper));
     assert_ok(pleat__host_stream_hold(&f.host, 1));
     assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
     assert_ok(f.vmm.ops->event_record(f.vmm.self, event, 1));
-    pleat__job awaited = {
-        .kind = PLEAT__JOB_CALL, .call = call_nothing, .events = &event, .event_count = 1};
+    pleat__job awaited = {.call = call_nothing, .events = &event, .event_count = 1};
     assert_ok(pleat__mapper_submit(d.mapper, &awaited));
     assert_int_equal(pthread_create(&thread, NULL, drain, &d), 0);
     while (!atomic_load(&d.begun))
         sched_yield();
     for (int i = 0; i < 500; i++) {
-        pleat__job quick = {.kind = PLEAT__JOB_CALL, .call = call_nothing};
+        pleat__job quick = {.call = call_nothing};
         assert_ok(pleat__mapper_submit(d.mapper, &quick));
         assert_ok(pleat__mapper_wait(d.mapper, &quick));
         assert_false(atomic_load(&d.over));
@@ -221,10 +221,10 @@ static void mapper_calls_and_forgets(void **state)
     pleat__mapper *mapper;
     pleat_event event;
     _Atomic int count = 0;
-    assert_ok(pleat__mapper_create(f.space, f.arena, 64, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, 64, &mapper));
     assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
     called kept = {.count = &count, .ready = PLEAT_E_STATE};
-    kept.job = (pleat__job){.kind = PLEAT__JOB_CALL, .call = note_call, .context = &kept};
+    kept.job = (pleat__job){.call = note_call, .context = &kept};
     assert_ok(pleat__mapper_submit(mapper, &kept.job));
     assert_ok(pleat__mapper_wait(mapper, &kept.job));
     assert_ok(kept.ready);
@@ -232,32 +232,35 @@ static void mapper_calls_and_forgets(void **state)
         called *c = malloc(sizeof *c);
         assert_non_null(c);
         *c = (called){.count = &count};
-        c->job = (pleat__job){
-            .kind = PLEAT__JOB_CALL, .call = note_and_free, .context = c, .forgotten = true};
+        c->job = (pleat__job){.call = note_and_free, .context = c, .forgotten = true};
         assert_ok(pleat__mapper_submit(mapper, &c->job));
     }
     pleat__mapper_drain(mapper);
     assert_int_equal(atomic_load(&count), 21);
-    /* Nobody can say whether the event has passed: the call is told, a map or an unmap fails. */
+    /* Nobody can say whether the event has passed: the call is told. */
     pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_event_query, 1, true, false});
-    pleat__job unmap = unmap_job(0, 1);
-    kept.job.events = unmap.events = &event;
-    kept.job.event_count = unmap.event_count = 1;
+    kept.job.events = &event;
+    kept.job.event_count = 1;
     assert_ok(pleat__mapper_submit(mapper, &kept.job));
     assert_result(pleat__mapper_wait(mapper, &kept.job), PLEAT_E_DRIVER);
     assert_result(kept.ready, PLEAT_E_DRIVER);
-    assert_ok(pleat__mapper_submit(mapper, &unmap));
-    assert_result(pleat__mapper_wait(mapper, &unmap), PLEAT_E_DRIVER);
     pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
     assert_ok(f.vmm.ops->event_destroy(f.vmm.self, event));
     pleat__mapper_destroy(mapper);
     end(&f);
 }
 
+typedef struct held_call {
+    pthread_mutex_t busy;
+    _Atomic int begun;
+} held_call;
+
 static pleat_result wait_for_lock(void *context, pleat_result ready)
 {
-    pthread_mutex_lock(context);
-    pthread_mutex_unlock(context);
+    held_call *held = context;
+    atomic_store(&held->begun, 1);
+    pthread_mutex_lock(&held->busy);
+    pthread_mutex_unlock(&held->busy);
     return ready;
 }
 
@@ -267,28 +270,27 @@ static void mapper_queue_is_bounded(void **state)
     fixture f;
     begin(&f, 64);
     pleat__mapper *mapper;
-    uint64_t page;
-    pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
-    assert_ok(pleat__mapper_create(f.space, f.arena, 2, &mapper));
-    assert_ok(pleat__space_take(f.space, 4, &page));
-    assert_ok(pleat__space_map(f.space, page, f.chunks, 1));
-    pleat__job first = {.kind = PLEAT__JOB_CALL, .call = wait_for_lock, .context = &busy}, more[3];
-    pthread_mutex_lock(&busy);
+    held_call held = {.busy = PTHREAD_MUTEX_INITIALIZER};
+    _Atomic int count = 0;
+    called more[3];
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, 2, &mapper));
+    pleat__job first = {.call = wait_for_lock, .context = &held};
+    pthread_mutex_lock(&held.busy);
     assert_ok(pleat__mapper_submit(mapper, &first));
-    int queued = 0;
-    for (uint64_t j = 0; j < 3; j++) { /* one is being carried out, or not taken up yet */
-        more[j] = map_job(&f, page + 1 + j, 1 + j, 1);
-        queued += pleat__mapper_submit(mapper, &more[j]) == PLEAT_OK;
+    while (!atomic_load(&held.begun)) /* it is no longer in the queue */
+        sched_yield();
+    for (int j = 0; j < 3; j++) {
+        more[j] = (called){.count = &count};
+        more[j].job = (pleat__job){.call = note_call, .context = &more[j]};
+        assert_result(pleat__mapper_submit(mapper, &more[j].job),
+                      j < 2 ? PLEAT_OK : PLEAT_E_NOT_READY);
     }
-    assert_in_range(queued, 1, 2);
-    assert_true(pleat__mapper_stats_of(mapper).refused >= 1);
-    assert_int_equal(pleat__mapper_stats_of(mapper).most_queued, 2);
-    pthread_mutex_unlock(&busy);
+    pthread_mutex_unlock(&held.busy);
     pleat__mapper_drain(mapper);
-    assert_int_equal(pleat__mapper_stats_of(mapper).jobs, 1 + queued);
+    assert_int_equal(atomic_load(&count), 2);
     pleat__mapper_destroy(mapper);
-    assert_result(pleat__mapper_create(f.space, f.arena, 0, &mapper), PLEAT_E_INVALID);
-    pthread_mutex_destroy(&busy);
+    assert_result(pleat__mapper_create(f.vmm, f.arena, 0, &mapper), PLEAT_E_INVALID);
+    pthread_mutex_destroy(&held.busy);
     end(&f);
 }
 
@@ -299,17 +301,17 @@ static void mapper_hands_the_error_to_the_waiter(void **state)
     begin(&f, 64);
     pleat__mapper *mapper;
     uint64_t page;
-    assert_ok(pleat__mapper_create(f.space, f.arena, 4, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, 4, &mapper));
     assert_ok(pleat__space_take(f.space, 4, &page));
     pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_map, 2, false, false});
-    pleat__job bad = map_job(&f, page, 0, 4), good = map_job(&f, page, 0, 4);
+    mapping map = map_at(&f, page, 0, 4);
+    pleat__job bad = mapping_job(&map), good = mapping_job(&map);
     assert_ok(pleat__mapper_submit(mapper, &bad));
     assert_ok(pleat__mapper_submit(mapper, &good));
     assert_ok(pleat__mapper_wait(mapper, &good)); /* the first was unwound */
     assert_result(pleat__mapper_wait(mapper, &bad), PLEAT_E_DRIVER);
     assert_string_equal(pleat_last_error()->text, "map: made to fail");
     assert_int_equal(pleat_last_error()->native, 999);
-    assert_int_equal(pleat__mapper_stats_of(mapper).failed, 1);
     pleat__mapper_destroy(mapper);
     end(&f);
 }
@@ -324,10 +326,11 @@ static void mapper_calls_are_told_from_others(void **state)
     begin(&f, 64);
     assert_ok(pleat__space_take_at(f.space, 0, 8));
     assert_ok(pleat__host_set_costs(&f.host, &pleat__host_costs_h200));
-    assert_ok(pleat__mapper_create(f.space, f.arena, 4, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, 4, &mapper));
     assert_false(pleat__on_mapper());
     uint64_t calls = pleat__space_stats_of(f.space).driver_calls;
-    pleat__job job = map_job(&f, 0, 0, 4);
+    mapping map = map_at(&f, 0, 0, 4);
+    pleat__job job = mapping_job(&map);
     assert_ok(pleat__mapper_submit(mapper, &job));
     assert_ok(pleat__mapper_wait(mapper, &job));
     assert_ok(pleat__host_modelled_ns(&f.host, &ns, &aside_ns));

@@ -4,10 +4,10 @@
  * itself (PLEAT_E_OUT_OF_MEMORY), and that must never be seen.
  */
 #include "../held.h"
+#include "mapping.h"
 
 #include <pthread.h>
 #include <vmm/host/host.h>
-#include <vmm/mapper.h>
 
 #define GRANULE 4096u
 enum { THREADS = 16, BUDGET = 48, ROUNDS = 400, MOST = 6 };
@@ -103,8 +103,9 @@ static void use_mapper(shared *all, pleat__chunk *const *chunks, uint64_t got, u
     count(all, result);
     if (result != PLEAT_OK)
         return;
-    pleat__job map = {.kind = PLEAT__JOB_MAP, .page = page, .chunks = chunks, .count = got};
-    pleat__job unmap = {.kind = PLEAT__JOB_UNMAP, .page = page, .pages = pages};
+    mapping there = {.space = all->space, .page = page, .chunks = chunks, .count = got};
+    mapping back = {.space = all->space, .page = page, .pages = pages};
+    pleat__job map = mapping_job(&there), unmap = mapping_job(&back);
     if (pleat__mapper_submit(all->mapper, &map) == PLEAT_OK) {
         result = pleat__mapper_wait(all->mapper, &map);
         count(all, result);
@@ -151,7 +152,7 @@ static void stress_budget_is_met_and_never_passed(void **state)
     const pleat__space_options options = {.budget_bytes = BUDGET * GRANULE,
                                           .window_bytes = 4096 * GRANULE};
     assert_ok(pleat__space_create(all.vmm, arena, &options, &all.space));
-    assert_ok(pleat__mapper_create(all.space, arena, 8, &all.mapper));
+    assert_ok(pleat__mapper_create(all.vmm, arena, 8, &all.mapper));
     for (uint64_t t = 0; t < THREADS; t++) {
         workers[t] = (worker){.all = &all, .number = t};
         assert_int_equal(pthread_create(&workers[t].thread, NULL, work, &workers[t]), 0);

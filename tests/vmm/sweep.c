@@ -6,12 +6,12 @@
  */
 #include "../held.h"
 
+#include "mapping.h"
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 #include <vmm/fault.h>
 #include <vmm/host/host.h>
-#include <vmm/mapper.h>
 
 #define GRANULE 65536u
 enum { KEPT = 6 };
@@ -38,7 +38,7 @@ static void begin(world *w)
     pleat__space_options space = {.create_flags = PLEAT_CREATE_SHAREABLE,
                                   .budget_bytes = 60 * GRANULE};
     assert_ok(pleat__space_create(w->vmm, w->arena, &space, &w->space));
-    assert_ok(pleat__mapper_create(w->space, w->arena, 4, &w->mapper));
+    assert_ok(pleat__mapper_create(w->vmm, w->arena, 4, &w->mapper));
     assert_ok(pleat__space_take(w->space, KEPT + 2, &w->at));
     for (uint32_t c = 0; c < KEPT; c++)
         assert_ok(pleat__space_chunk_get(w->space, c + 1 < KEPT ? 1 : 3, &w->kept[c]));
@@ -216,20 +216,18 @@ static pleat_result map_ahead(world *w)
     pleat_result result = vmm.ops->event_create(vmm.self, 0, &event);
     if (result != PLEAT_OK)
         return result;
-    pleat__job job = {.kind = PLEAT__JOB_MAP, .chunks = w->kept, .count = KEPT};
     result = pleat__space_take(w->space, KEPT + 2, &page);
     assert_ok(result);
-    job.page = page;
+    mapping map = {.space = w->space, .page = page, .chunks = w->kept, .count = KEPT};
+    mapping unmap = {.space = w->space, .page = page, .pages = KEPT + 2};
+    pleat__job job = mapping_job(&map), back = mapping_job(&unmap);
     assert_ok(pleat__mapper_submit(w->mapper, &job));
     result = pleat__mapper_wait(w->mapper, &job);
     bool mapped = result == PLEAT_OK;
     if (mapped)
         result = vmm.ops->event_record(vmm.self, event, 3);
-    pleat__job back = {.kind = PLEAT__JOB_UNMAP,
-                       .page = page,
-                       .pages = KEPT + 2,
-                       .events = &event,
-                       .event_count = 1};
+    back.events = &event;
+    back.event_count = 1;
     while (mapped) { /* an event that fails leaves the map as it is: again */
         assert_ok(pleat__mapper_submit(w->mapper, &back));
         pleat_result unmapped = pleat__mapper_wait(w->mapper, &back);

@@ -27,7 +27,7 @@ typedef struct remapping {
     pleat__mapper *mapper;
     pleat__chunk *chunk;
     uint64_t page;
-    pleat__job jobs[2 * REMAPS];
+    pleat__job job;
 } remapping;
 
 static pleat_result remapping_begin(bench *b, remapping *r)
@@ -35,7 +35,7 @@ static pleat_result remapping_begin(bench *b, remapping *r)
     const pleat__space_options options = {.device = b->device};
     pleat_result result = pleat__space_create(b->vmm, b->arena, &options, &r->space);
     if (result == PLEAT_OK)
-        result = pleat__mapper_create(r->space, b->arena, 2 * REMAPS, &r->mapper);
+        result = pleat__mapper_create(b->vmm, b->arena, 1, &r->mapper);
     if (result == PLEAT_OK)
         result = pleat__space_take(r->space, 1, &r->page);
     if (result == PLEAT_OK)
@@ -49,19 +49,16 @@ static void remapping_end(remapping *r)
     pleat__space_destroy(r->space);
 }
 
-static pleat_result remap_many(remapping *r)
+static pleat_result remap_many(void *context, pleat_result ready)
 {
-    for (int j = 0; j < 2 * REMAPS; j++) {
-        r->jobs[j] = (pleat__job){.kind = j % 2 == 0 ? PLEAT__JOB_MAP : PLEAT__JOB_UNMAP,
-                                  .page = r->page,
-                                  .pages = 1,
-                                  .chunks = &r->chunk,
-                                  .count = 1};
-        pleat_result result = pleat__mapper_submit(r->mapper, &r->jobs[j]);
-        if (result != PLEAT_OK)
-            return result;
+    remapping *r = context;
+    pleat_result result = ready;
+    for (int i = 0; i < REMAPS && result == PLEAT_OK; i++) {
+        result = pleat__space_map(r->space, r->page, &r->chunk, 1);
+        if (result == PLEAT_OK)
+            result = pleat__space_unmap(r->space, r->page, 1);
     }
-    return PLEAT_OK;
+    return result;
 }
 
 /* Times single launches; the queue is emptied now and then, so that it never fills. */
@@ -69,7 +66,7 @@ static pleat_result launch_many(bench *b, const pleat__cuda_kernel *kernel, plea
                                 const remapping *busy, uint64_t *samples, size_t *count)
 {
     for (int i = 0; i < LAUNCHES; i++) {
-        if (busy != NULL && pleat__job_done(&busy->jobs[2 * REMAPS - 1]))
+        if (busy != NULL && pleat__job_done(&busy->job))
             break; /* only launches beside a busy mapper count */
         uint64_t before = clock_now();
         pleat_result result = pleat__cuda_launch(&b->vmm, kernel, stream, 1, 32, NULL);
@@ -106,14 +103,14 @@ static pleat_result take_busy_turn(bench *b, const pleat__cuda_kernel *kernel, p
                                    remapping *r, turns *busy, uint64_t *mapping_ns)
 {
     uint64_t before = clock_now();
-    pleat_result result = remap_many(r);
-    if (result == PLEAT_OK)
-        result = take_turn(b, kernel, stream, r, busy);
-    pleat__mapper_drain(r->mapper);
+    r->job = (pleat__job){.call = remap_many, .context = r};
+    pleat_result result = pleat__mapper_submit(r->mapper, &r->job);
+    if (result != PLEAT_OK)
+        return result;
+    result = take_turn(b, kernel, stream, r, busy);
+    pleat_result remapped = pleat__mapper_wait(r->mapper, &r->job);
     *mapping_ns += clock_now() - before;
-    for (int j = 0; result == PLEAT_OK && j < 2 * REMAPS; j++)
-        result = pleat__mapper_wait(r->mapper, &r->jobs[j]);
-    return result;
+    return result != PLEAT_OK ? result : remapped;
 }
 
 /* Each turn beside the mapper is compared with the turns alone before and after it, so that a drift
