@@ -59,6 +59,14 @@ class Golden(unittest.TestCase):
         self.assertEqual(golden.check({"drawn-x": {"job": "b", "plan": {"maps": 2}}}), 0)
         self.assertEqual(golden.check({"drawn-x": {"job": "a", "plan": {"maps": 2}}}), 1)
 
+    def test_a_drawn_job_is_of_the_family_that_it_is_there_for(self):
+        golden = load()
+        for family, seed in golden.jobs.DRAWN:
+            done = subprocess.run([sys.executable, "-B", golden.jobs.WORKLOADS / "drawn.py", "--seed",
+                                   str(seed), "--iterations", "5", "--describe"],
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(json.loads(done.stdout)["family"], family, seed)
+
     def test_refuses_what_it_does_not_know(self):
         self.assertIn("there is no job 'none'", run("check", "none").stderr)
         done = run("check", "made-up-lengths", "--pleat", "/none")
