@@ -81,6 +81,17 @@ class Drawn(unittest.TestCase):
                 self.assertTrue(20000 <= len(memory.events) <= 250000, len(memory.events))
                 self.replays(memory, family)
 
+    def test_eager_attention_is_whole_however_it_is_computed_again(self):
+        given = dict(attention="eager", length=512, samples=2, layers=4, iterations=3)
+        for family in ("decoder", "lora", "moe", "encoder-decoder"):
+            given["generation_every"] = 2 if family == "decoder" else 0
+            for recompute in ("none", "layers", "attention"):
+                for reentrant in (False, True):
+                    again = dict(given, recompute=recompute, reentrant=reentrant)
+                    with self.subTest(family=family, **again):
+                        memory = job.draw(4, family=family, **again).record()
+                        left_over(self, memory.events)
+
     def replays(self, memory, family):
         path = self.path(family + ".pickle")
         memory.write(path)

@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads"))
-from drawing import layers, settings  # noqa: E402
+from drawing import eager, layers, settings  # noqa: E402
 from drawing.graph import ALLOC, FREE, GRAD  # noqa: E402
 from drawing.image_ops import ImageOps  # noqa: E402
 from drawing.model import compile_program  # noqa: E402
@@ -186,7 +186,7 @@ class Operators(unittest.TestCase):
     def test_rotary_halves_have_gradients_of_the_whole_and_angles_the_residuals_type(self):
         def turned(ops):
             angles = [ops.input((1, 8), layers.Rotary.item(ops)) for _ in range(2)]
-            return layers.Rotary.turn(ops, given(ops, (1, 8)), angles)
+            return layers.Rotary.turn(ops, ops.permuted(given(ops, (1, 8))), angles)
 
         forward, backward = steps(turned, 16)
         self.assertEqual(forward, "+a1 +b1 +c0.5 +d1 -c -a +e1 -d +f1 -e -b")
@@ -195,6 +195,75 @@ class Operators(unittest.TestCase):
         self.assertEqual(forward, "+a1 +b2 +c0.5 +d1 -c -a +e2 -d +f2 -e -b")
         self.assertEqual(
             backward, "+g2 +h1 -g +i0.5 +j1 -i +k1 -h -k +l2 +m1 -l -m +n1 -j +o1 -n"
+        )
+
+    def eager(self, kv_heads, dropout, wide, autocast=False):
+        """Of 2 samples, 4 heads of 8 and 16 tokens, whose scores are the unit."""
+
+        def attended(ops):
+            tensors = [given(ops, (2, 16, 8 * heads)) for heads in (4, kv_heads, kv_heads)]
+            tensors = [ops.permuted(tensor) for tensor in tensors]
+            mask = ops.input((2, 16, 16), 4 if autocast else 2)
+            sizes = (2, 4, kv_heads, (16, 16))
+            y, _ = eager.attend(ops, tensors, *sizes, mask, dropout, wide)
+            ops.hold(*tensors)
+            return y
+
+        return steps(attended, 4096, autocast)
+
+    def test_eager_attention_copies_its_factors_and_keeps_chances_and_a_mask(self):
+        # On a CPU dropout has its mask in the chances' type, on a GPU a byte an element.
+        forward, backward = self.eager(4, 0.1, False)
+        self.assertEqual(
+            forward,
+            "+a0.5 +b0.5 +c0.5 +d0.5 +e0.5 +f1 +g1 -f +h1 -g +i1 -h +j0.5 +k1 +l0.5 +m0.5 +n0.5 -m "
+            "-c -b -a",
+        )
+        self.assertEqual(
+            backward,
+            "+o0.5 +p0.5 +q1 -o -l -k +r1 -q -j +s1 -r -i +t1 -s +u0.5 +v0.5 -t -e -d "
+            "+w0.5 -p +x0.5 -u +y0.5 -v +z0.5 -w +A0.5 -x +B0.5 -y",
+        )
+
+    def test_repeated_keys_are_a_copy_whose_gradient_is_summed_and_a_wide_softmax_is_fp32(self):
+        forward, backward = self.eager(2, 0.0, True)
+        self.assertEqual(
+            forward,
+            "+a0.5 +b0.25 +c0.25 +d0.5 +e0.5 +f0.5 +g1 +h1 -g +i1 -h +j2 +k2 -j +l1 -i +m0.5 +n0.5 "
+            "-m -c -b -a",
+        )
+        self.assertEqual(
+            backward,
+            "+o0.5 +p0.5 +q1 -o -e -l +r2 -q +s2 -r -k +t1 -s +u1 -t +v0.5 +w0.5 -u -d -f +x0.25 -p "
+            "+y0.25 -v +z0.25 -x +A0.25 -y +B0.5 -w +C0.25 -z +D0.25 -A +E0.5 -B",
+        )
+
+    def test_autocast_adds_a_mask_in_fp32_and_softmax_is_fp32(self):
+        # On a CPU scores in bf16 are copied to be added to what is in fp32.
+        forward, backward = self.eager(4, 0.0, False, autocast=True)
+        self.assertIn("+f1 +g1 -f +h2 -g +i2 -h +j1 +k0.5 +l0.5", forward)
+        self.assertIn("+p1 -n -k -j +q2 -p +r2 -q -i +s1 -r +t1 -s", backward)
+
+    def test_eager_attention_of_one_projection_joins_its_gradients(self):
+        config = dict(hidden=32, heads=4, bias=False, fused=True, dropout=0.0)
+        config.update(attention="eager", wide_softmax=False)
+        attention = layers.Attention(layers.Weights(2), config, layers.Linear)
+
+        def attended(ops):
+            tensors = attention.project(ops, given(ops, (2, 16, 32)), None)
+            mask = ops.input((2, 16, 16), 2)
+            y, _ = layers.attend(ops, config, tensors, (4, 4), (16, 16), mask)
+            ops.hold(*tensors)
+            return y
+
+        forward, backward = steps(attended, 4096)
+        self.assertEqual(
+            forward, "+a0.5 +b1.5 +c0.5 +d0.5 +e1 +f1 -e +g1 -f +h1 -g +i0.5 +j0.5 +k0.5 -j -b"
+        )
+        self.assertEqual(
+            backward,
+            "+l0.5 +m0.5 +n1 -l -i +o1 -n -h +p1 -o +q0.5 +r0.5 -p -d -c +s0.5 -r +t0.5 -m +u1.5 "
+            "-s -q -t +v1.5 +w0.5 -u -a =v +x0.5 -w",
         )
 
     def test_a_residual_is_added_in_place(self):

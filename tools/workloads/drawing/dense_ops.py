@@ -132,6 +132,21 @@ class Dense(Graph):
             self.node(self.passing_copy(x), [x], [y], [])
         return y
 
+    def copied(self, x):
+        """A copy in order, whose gradient is the view's own."""
+        (y,) = self.run([x], [(x.shape, x.item)], us=cost(2 * x.size))
+        if self.needs(x):
+            self.node(lambda back, g: [back.share(g[0])], [x], [y], [])
+        return y
+
+    def repeated(self, x, times):
+        """Each head of x so many times in turn, by a copy; the gradient is summed over them."""
+        shape = x.shape[:-1] + (x.shape[-1] * times,)
+        (y,) = self.run([x], [(shape, x.item)], us=cost((1 + times) * x.size))
+        if self.needs(x):
+            self.node(self.passing_copy(x), [x], [y], [])
+        return y
+
     def passing_copy(self, x):
         size = x.size
 
@@ -209,15 +224,16 @@ class Dense(Graph):
         )
         if self.needs(x, y):
             sizes, us = (x.size, y.size), cost(x.size + y.size, operations)
+            wants = [t.source is not None for t in (x, y)]
 
             def rule(back, gradients):
-                second = back.alloc(sizes[1])
+                second = back.alloc(sizes[1]) if wants[1] else None
                 back.once("cublas")
-                first = back.alloc(sizes[0])
+                first = back.alloc(sizes[0]) if wants[0] else None
                 back.spend(2 * us)
                 return [first, second]
 
-            self.node(rule, [x, y], [z], [x, y])
+            self.node(rule, [x, y], [z], [y if wants[0] else None, x if wants[1] else None])
         return z
 
     # ---- one element at a time ----

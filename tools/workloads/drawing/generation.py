@@ -1,6 +1,7 @@
 """Generating tokens with a decoder: each step adds to the keys and values of those before."""
 
-from drawing.layers import Rotary
+from drawing import eager
+from drawing.layers import Rotary, attend
 from drawing.torch_ops import Ops
 
 
@@ -20,6 +21,9 @@ def step(model, samples, past, new):
     ]
     x = model.embed(ops, tokens, (samples, new))
     angles = Rotary.angles(ops, past + new, width) if config["rotary"] else None
+    mask = None
+    if config["attention"] == "eager":
+        mask = eager.causal_mask(ops, samples, new, past + new, model.item)
     left = []
     for block, cache in zip(model.blocks, caches):
         normed = block.norms[0](ops, x)
@@ -31,10 +35,13 @@ def step(model, samples, past, new):
             else:
                 both.append(ops.concatenate([old, now], (samples, past + new, narrow)))
         left += both
-        y = ops.attention(query, *both, samples, heads, block.attention.kv_heads, (new, past + new))
+        both_heads = (heads, block.attention.kv_heads)
+        y, kept = attend(ops, config, (query, *both), both_heads, (new, past + new), mask)
         y = block.attention.out(ops, y)
         x = ops.add(x, y)
         x = ops.add(x, block.feed(ops, x, None))
+        if kept is not None:
+            ops.hold(kept)
     if model.norm is not None:
         x = model.norm(ops, x)
     scores = ops.to(ops.linear(ops.contiguous(x, (samples, 1, config["hidden"])), model.head), 4)

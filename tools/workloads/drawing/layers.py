@@ -1,5 +1,6 @@
 """Layers of models as sequences of operators: projections, attention, feed-forward, experts."""
 
+from drawing import eager
 from drawing.parameter import Parameter
 
 
@@ -98,13 +99,23 @@ class Rotary:
 
     @staticmethod
     def turn(ops, x, angles):
+        """x has its heads before its places already."""
         cosine, sine = angles
-        x = ops.permuted(x)
         straight = ops.multiply(x, cosine)
         half = x.shape[:-1] + (x.shape[-1] // 2,)
         one, two = ops.slice(x, half), ops.slice(x, half)
         other = ops.concatenate([ops.unary(two, "nothing"), one], x.shape)
         return ops.add(straight, ops.multiply(other, sine))
+
+
+def attend(ops, config, tensors, heads, lengths, mask, dropout=0.0):
+    """Attention's result for queries, keys and values, and what else of it the caller keeps.
+    `heads`: of the queries, of the keys."""
+    samples = tensors[0].shape[0]
+    if config["attention"] == "eager":
+        wide = config["wide_softmax"]
+        return eager.attend(ops, tensors, samples, *heads, lengths, mask, dropout, wide)
+    return ops.attention(*tensors, samples, *heads, lengths, dropout), None
 
 
 class Attention:
@@ -115,6 +126,8 @@ class Attention:
         self.heads, self.kv_heads = heads, config.get("kv_heads") or heads
         self.width = hidden // heads
         bias = config["bias"]
+        self.config = config
+        self.eager = config["attention"] == "eager"
         self.fused = config["fused"]
         narrow = self.kv_heads * self.width
         if self.fused:
@@ -129,10 +142,16 @@ class Attention:
         narrow = self.kv_heads * self.width
         if self.fused:
             mixed = self.mixed(ops, x)
-            # Heads come before places: the gradient of the permuted view is put in order again.
-            mixed = ops.permuted(mixed)
-            return ops.parts(mixed, (hidden, narrow, narrow), lambda n: (samples, length, n))
-        three = [project(ops, x) for project in self.three]
+            if not self.eager:
+                # Heads come before places: the gradient of the permuted view is put in order again.
+                mixed = ops.permuted(mixed)
+            three = ops.parts(mixed, (hidden, narrow, narrow), lambda n: (samples, length, n))
+            return self.apart(ops, three) if self.eager else three
+        three = []
+        for number, project in enumerate(self.three):
+            y = project(ops, x)
+            first = self.eager or (angles is not None and number < 2)
+            three.append(ops.permuted(y) if first else y)
         if angles is not None:
             query, key = three[:2]
             three[:2] = Rotary.turn(ops, query, angles), Rotary.turn(ops, key, angles)
@@ -140,16 +159,24 @@ class Attention:
             ops.hold(key)
         return three
 
-    def __call__(self, ops, x, angles=None):
-        samples, length, _ = x.shape
-        query, key, value = self.project(ops, x, angles)
-        y = ops.attention(
-            query, key, value, samples, self.heads, self.kv_heads, (length, length), self.dropout
-        )
+    @staticmethod
+    def apart(ops, three):
+        """Heads before places: the gradients of what a product has as its second factor come in an
+        order that joining the three again copies anyway."""
+        query, key, value = three
+        value = ops.permuted(value)
+        return ops.permuted(query), key, value
+
+    def __call__(self, ops, x, angles=None, mask=None):
+        """The result, and what the caller keeps of it."""
+        length = x.shape[1]
+        tensors = self.project(ops, x, angles)
+        heads = (self.heads, self.kv_heads)
+        y, kept = attend(ops, self.config, tensors, heads, (length, length), mask, self.dropout)
         out = self.out(ops, y)
-        ops.hold(query, key, value)
+        ops.hold(*tensors)
         ops.hold(y)
-        return out
+        return out, kept
 
 
 class CrossAttention:
@@ -158,19 +185,23 @@ class CrossAttention:
     def __init__(self, weights, config, linear):
         hidden = config["hidden"]
         self.heads = config["heads"]
+        self.config = config
+        self.eager = config["attention"] == "eager"
         self.query = linear(weights, hidden, hidden, config["bias"])
         self.both = linear(weights, hidden, 2 * hidden, config["bias"])
         self.out = linear(weights, hidden, hidden, config["bias"])
 
-    def __call__(self, ops, x, memory):
-        samples, length, hidden = x.shape
+    def __call__(self, ops, x, memory, mask=None):
+        """The result, and what the caller keeps of it."""
+        _, length, hidden = x.shape
         query = self.query(ops, x)
         both = self.both(ops, memory)
         key, value = ops.parts(both, (hidden, hidden), lambda n: memory.shape[:-1] + (n,))
-        y = ops.attention(
-            query, key, value, samples, self.heads, self.heads, (length, memory.shape[1])
-        )
-        return self.out(ops, y)
+        if self.eager:
+            query, value = ops.permuted(query), ops.permuted(value)
+        lengths, heads = (length, memory.shape[1]), (self.heads, self.heads)
+        y, kept = attend(ops, self.config, (query, key, value), heads, lengths, mask)
+        return self.out(ops, y), kept
 
 
 class FeedForward:
@@ -348,11 +379,12 @@ class Block:
             config["recompute"], (False, False)
         )
 
-    def attend(self, ops, x, angles):
+    def attend(self, ops, x, angles, mask):
+        """The result, and what a variable keeps until the block ends."""
         normed = self.norms[0](ops, x)
-        y = self.attention(ops, normed, angles)
+        y, kept = self.attention(ops, normed, angles, mask)
         ops.hold(normed)
-        return ops.dropout(y, self.dropout)
+        return ops.dropout(y, self.dropout), kept
 
     def feed(self, ops, x, counts):
         normed = self.norms[1](ops, x)
@@ -360,17 +392,21 @@ class Block:
         ops.hold(normed)
         return ops.dropout(y, self.dropout)
 
-    def __call__(self, ops, x, counts=None, angles=None):
-        first = x
+    def __call__(self, ops, x, counts=None, angles=None, mask=None):
+        first, left = x, []
         cosine, sine = angles or (None, None)
 
-        def attend(x, cosine, sine):
-            return self.attend(ops, x, None if cosine is None else (cosine, sine))
+        def attend(x, cosine, sine, mask):
+            y, kept = self.attend(ops, x, None if cosine is None else (cosine, sine), mask)
+            if kept is not None:
+                # Attention that runs again keeps what is its own to itself.
+                ops.hold(kept) if self.again[0] else left.append(kept)
+            return y
 
         def feed(x):
             return self.feed(ops, x, counts)
 
-        x = ops.add(x, ops.checkpoint(attend, x, cosine, sine, again=self.again[0]))
+        x = ops.add(x, ops.checkpoint(attend, x, cosine, sine, mask, again=self.again[0]))
         x = ops.add(x, ops.checkpoint(feed, x, again=self.again[1]))
-        ops.hold(first)
+        ops.hold(first, *left)
         return x

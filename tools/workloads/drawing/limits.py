@@ -5,6 +5,7 @@ from drawing.settings import FAMILIES
 CHOICES = {
     "family": FAMILIES,
     "norm": ("layer", "rms", "rms-parts"),
+    "attention": ("fused", "eager"),
     "mlp": ("gelu", "swiglu"),
     "precision": ("autocast", "master", "bf16"),
     "recompute": ("none", "layers", "attention", "mlp"),
@@ -18,7 +19,7 @@ CHOICES = {
     "lora_item": (2, 4),
 }
 FLAGS = set(
-    "bias fused rotary final_norm weights_in_groups tied holds_logits reentrant loss gathers clip "
+    "bias fused rotary final_norm weights_in_groups tied wide_softmax holds_logits reentrant loss gathers clip "
     "gradients_stay lora_scaled marks norms_trained channels_last graph_attention keeps_input".split()
 )
 COUNTS = set(

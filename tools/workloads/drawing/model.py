@@ -4,7 +4,7 @@ A model has weights and stages; trace(stage, shape, training) gives a Program. W
 (batch(shape)) is allocated by who runs the program, and given to it in the order of its inputs.
 """
 
-from drawing import generation
+from drawing import eager, generation
 from drawing.layers import Adapted, Block, Linear, Norm, Rotary, Weights
 from drawing.sharding import Gathering, link_us
 from drawing.torch_ops import Ops
@@ -52,6 +52,11 @@ class Model:
         self.weights = Weights(4 if config["precision"] == "autocast" else 2)
         self.programs = {}
         self.build()
+
+    @property
+    def item(self):
+        """Bytes of an element of what goes from block to block."""
+        return 4 if self.config["precision"] == "autocast" else 2
 
     def ops(self, training):
         config = self.config
@@ -173,25 +178,29 @@ class Decoder(Model):
             x = ops.input((samples, length, hidden), self.item, gradient=True)
         if stage == 0 and config.get("keeps_input"):
             self.kept = [x]
-        cosine = sine = None
+        cosine = sine = mask = None
+        if config["attention"] == "eager":
+            mask = eager.causal_mask(ops, samples, length, length, self.item)
         if config["rotary"]:
             cosine, sine = Rotary.angles(ops, length, hidden // config["heads"])
         sharded = Gathering(ops, self.spans) if config["sharding"] == "layers" else None
         for number in range(stage * share, (stage + 1) * share):
             counts = routing[number] if routing else None
 
-            def block(x, cosine, sine, block=self.blocks[number], counts=counts):
+            def block(x, cosine, sine, mask, block=self.blocks[number], counts=counts):
                 angles = None if cosine is None else (cosine, sine)
-                return block(ops, x, counts, angles)
+                return block(ops, x, counts, angles, mask)
 
             again = config["recompute"] == "layers"
             if sharded is not None:
                 x = sharded.before(number, x)
             whole = self.gathered(ops, number)
-            x = ops.checkpoint(block, x, cosine, sine, again=again)
+            x = ops.checkpoint(block, x, cosine, sine, mask, again=again)
             ops.hold(*whole)
             if sharded is not None:
                 x = sharded.behind(number, x)
+        if mask is not None:
+            ops.hold(mask)
         if stage < self.stages - 1 or not self.has_loss:
             return x
         if self.norm is not None:
@@ -215,7 +224,3 @@ class Decoder(Model):
         return ops.run(
             [], [((sum(p.count for p in block),), 2)], us=link_us(sum(p.size for p in block))
         )
-
-    @property
-    def item(self):
-        return 4 if self.config["precision"] == "autocast" else 2

@@ -18,6 +18,8 @@ DEFAULTS = {
     "weights_in_groups": False,  # both norms first in a block, and the embeddings behind the blocks
     "tied": False,
     "holds_logits": False,  # in bf16, while the loss has them in fp32
+    "attention": "fused",  # by one operator, or written out ("eager")
+    "wide_softmax": False,  # of eager attention, in fp32 whatever the model's type is
     "dropout": 0.0,
     "embedding_dropout": 0.0,
     "lora_scaled": True,  # thin results by alpha / rank, as peft's
@@ -299,3 +301,6 @@ def habits(settings, dice):
     settings.put("gradients_stay", stay and whole)
     if settings["family"] == "graph":
         settings.draw("rows_by", ("select", "index"), (3, 1))
+    if settings["family"] in LANGUAGES:
+        settings.draw("attention", ("fused", "eager"), (4, 1))
+        settings.put("wide_softmax", dice.random() < (0.2 if settings["norm"] == "layer" else 0.9))

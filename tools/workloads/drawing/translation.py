@@ -1,5 +1,6 @@
 """An encoder and a decoder. Shape: (pairs, tokens of a sentence, tokens of its translation)."""
 
+from drawing.eager import causal_mask
 from drawing.layers import Attention, Block, CrossAttention, FeedForward, Linear, Norm
 from drawing.model import Model
 
@@ -13,12 +14,15 @@ class DecoderBlock:
         self.mlp = FeedForward(weights, config, Linear)
         self.dropout = config["dropout"]
 
-    def __call__(self, ops, x, memory):
-        y = self.attention(ops, self.norms[0](ops, x))
+    def __call__(self, ops, x, memory, mask, memory_mask):
+        y, one = self.attention(ops, self.norms[0](ops, x), None, mask)
         x = ops.add(x, ops.dropout(y, self.dropout))
-        y = self.cross(ops, self.norms[1](ops, x), memory)
+        y, two = self.cross(ops, self.norms[1](ops, x), memory, memory_mask)
         x = ops.add(x, ops.dropout(y, self.dropout))
-        return ops.add(x, ops.dropout(self.mlp(ops, self.norms[2](ops, x)), self.dropout))
+        x = ops.add(x, ops.dropout(self.mlp(ops, self.norms[2](ops, x)), self.dropout))
+        if one is not None:
+            ops.hold(one, two)
+        return x
 
 
 class Translator(Model):
@@ -41,18 +45,24 @@ class Translator(Model):
         sentences = ops.input((pairs, source), 8)
         translations = ops.input((pairs, target), 8)
         x = ops.dropout(ops.embedding(sentences, self.embedding), self.config["dropout"])
+        # Of sentences, of translations, and of sentences for each token of a translation.
+        masks = [None] * 3
+        if self.config["attention"] == "eager":
+            sides = ((source, source), (target, target), (1, source))
+            masks = [causal_mask(ops, pairs, *lengths, self.item) for lengths in sides]
         for block in self.encoder:
 
-            def encode(x, block=block):
-                return block(ops, x)
+            def encode(x, mask, block=block):
+                return block(ops, x, mask=mask)
 
-            x = ops.checkpoint(encode, x, again=again)
+            x = ops.checkpoint(encode, x, masks[0], again=again)
         memory = self.norms[0](ops, x)
         y = ops.dropout(ops.embedding(translations, self.embedding), self.config["dropout"])
         for block in self.decoder:
 
-            def decode(y, memory, block=block):
-                return block(ops, y, memory)
+            def decode(y, memory, mask, memory_mask, block=block):
+                return block(ops, y, memory, mask, memory_mask)
 
-            y = ops.checkpoint(decode, y, memory, again=again)
+            y = ops.checkpoint(decode, y, memory, *masks[1:], again=again)
+        ops.hold(*(mask for mask in masks if mask is not None))
         return self.loss(ops, self.norms[1](ops, y), translations, self.head)
