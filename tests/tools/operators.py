@@ -197,6 +197,34 @@ class Operators(unittest.TestCase):
             backward, "+g2 +h1 -g +i0.5 +j1 -i +k1 -h -k +l2 +m1 -l -m +n1 -j +o1 -n"
         )
 
+    def three_products(self, shape, bias):
+        """Backward of a sum of the tanh of three products of one input."""
+        weights = layers.Weights(4)
+        linears = [layers.Linear(weights, 8, 8, bias) for _ in range(3)]
+
+        def loss(ops):
+            y = given(ops, shape, 4)
+            return ops.sum_of([ops.unary(linear(ops, y), "output") for linear in linears])
+
+        return steps(loss, 256)[1]
+
+    def test_a_products_gradients_are_views_that_nothing_is_added_into(self):
+        # The input's first two gradients, l and o, are added into p, and the third, s, into that.
+        self.assertEqual(
+            self.three_products((2, 4, 8), False),
+            "+j1 -g +k1 +l1 -j =k +m1 -e +n1 +o1 -m +p1 -l -o =n +q1 -c +r1 +s1 -q -a -s =r +t1 -p",
+        )
+        self.assertEqual(
+            self.three_products((2, 4, 8), True),
+            "+j1 -g +k1 +l1 +m0.125 -j =m =l +n1 -e +o1 +p1 +q0.125 -n =q +r1 -k -o =p +s1 -c +t1 +u1 "
+            "+v0.125 -s -a =v -t =u +w1 -r",
+        )
+        # Where the input is a matrix its gradient is no view, and o is added into l.
+        self.assertEqual(
+            self.three_products((8, 8), False),
+            "+j1 -g +k1 +l1 -j =k +m1 -e +n1 +o1 -m -o =n +p1 -c +q1 +r1 -p -a -r =q +s1 -l",
+        )
+
     def eager(self, kv_heads, dropout, wide, autocast=False):
         """Of 2 samples, 4 heads of 8 and 16 tokens, whose scores are the unit."""
 

@@ -87,7 +87,7 @@ class Dense(Graph):
         """The same storage with another shape; its gradient is a view, too."""
         y = Tensor(x.storage, tuple(shape), x.item)
         if x.source is not None:
-            self.node(lambda back, g: [back.share(g[0])], [x], [y], [])
+            self.node(lambda back, g: [back.view(back.share(g[0]))], [x], [y], [])
         return y
 
     def parts(self, x, sizes, shape_of, join=True):
@@ -160,7 +160,9 @@ class Dense(Graph):
     # ---- products ----
 
     def linear(self, x, weight, bias=None):
-        """functional.linear; with autocast its weights are copies in the arithmetic's type."""
+        """functional.linear; with autocast its weights are copies in the arithmetic's type. It is a
+        product of matrices: gradients are views of its own, of the weight as it is transposed, of the
+        input where it has more than two sides."""
         b, w = self.used_weight(bias), self.used_weight(weight)  # the last argument is cast first
         x = self.used(x)
         rows, inner, width = rows_of(x), weight.shape[1], weight.shape[0]
@@ -177,7 +179,7 @@ class Dense(Graph):
             return y
         x_size, w_size, item = x.size, w.size, x.item
         x_wants, w_wants, b_wants = (t is not None and t.source is not None for t in (x, w, b))
-        us, has_bias = cost(moved, operations), bias is not None
+        us, has_bias, flat = cost(moved, operations), bias is not None, len(x.shape) == 2
 
         def input_gradient(back):
             if not x_wants:
@@ -185,7 +187,7 @@ class Dense(Graph):
             result = back.alloc(x_size)
             back.once("cublas")
             back.spend(us)
-            return result
+            return result if flat else back.view(result)
 
         def weight_gradient(back):
             if not w_wants:
@@ -193,7 +195,7 @@ class Dense(Graph):
             result = back.alloc(w_size)
             back.once("cublas")
             back.spend(us)
-            return result
+            return back.view(result)
 
         def bias_gradient(back):
             if not b_wants:

@@ -8,7 +8,7 @@ this shape:
 - A storage is freed after its last use, unless a node saved it: then after that node's backward.
 - Backward goes as torch's engine does: of the nodes whose gradients are all there the youngest
   first, and gradients of parameters at once. A second gradient for the same place is added into the
-  first where nothing else holds it and it is dense, else into a new one.
+  first where nothing else holds it and it is no view, else into a new one.
 - A checkpointed segment saves only what goes into it, and runs again in backward. A reentrant one
   (torch.utils.checkpoint's older kind) does so whole, when the gradient of its result comes, and
   keeps the result until its own backward is done; the newer kind when its first node wants what it
@@ -53,11 +53,11 @@ class Storage:
 
 
 class Part:
-    """A view of a part of a gradient. Where it is not dense nothing is added into it in place, and an
-    operator that wants it in order copies it."""
+    """A view of a gradient or of a part of one. A view has its base, which holds the memory as well,
+    so nothing is added into it in place. Where it is not dense an operator that wants it in order
+    copies it."""
 
     __slots__ = ("whole", "size", "dense")
-    outside = False
 
     def __init__(self, whole, size, dense):
         self.whole = whole
@@ -67,6 +67,10 @@ class Part:
     @property
     def holds(self):
         return self.whole.holds
+
+    @property
+    def outside(self):
+        return self.whole.outside
 
     @property
     def slot(self):
@@ -364,6 +368,10 @@ class Backward:
     def part(self, gradient, size, dense):
         return Part(self.share(gradient).whole, size, dense and gradient.dense)
 
+    def view(self, gradient):
+        """The gradient itself with another shape."""
+        return None if gradient is None else Part(gradient.whole, gradient.size, gradient.dense)
+
     def in_order(self, gradient):
         """What of a gradient is to be freed by who wants it dense: a copy, if there is one."""
         return [] if gradient.dense else [self.alloc(gradient.size)]
@@ -398,7 +406,7 @@ class Backward:
             return new
         if new is None:
             return old
-        if old.dense and old.holds == 1 and not old.outside:
+        if old.whole is old and old.holds == 1 and not old.outside:
             self.spend(cost(3 * old.size))
             self.free(new)
             return old
