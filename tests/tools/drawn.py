@@ -139,6 +139,26 @@ class Drawn(unittest.TestCase):
         # By events and not by record_stream they go at once.
         self.assertEqual(gathered(0), (gone, 0))
 
+    def test_outputs_that_stay_are_there_until_the_next_forward_is_done(self):
+        config = job.draw(2, family="decoder", attention="fused", loss_pieces=1, batch="fixed",
+                          sharding="none", precision="bf16", microbatches=2, marks=True).config
+
+        def live(stay):
+            """Bytes that are live when the second iteration begins, and the most in it."""
+            made = job.Job(dict(config, outputs_stay=stay, iterations=3), 2, 0).start()
+            total, most, first = 0, 0, None
+            for action, _, size, _, _, told in made.all().events:
+                if told == "iter=1;phase=F" and first is None:
+                    first = total
+                total += size if action == "alloc" else -size if action == "free_completed" else 0
+                most = max(most, total)
+            return first, most
+
+        scores = 2 * config["samples"] * config["length"] * config["vocabulary"]
+        (stays, most), (goes, less) = live(True), live(False)
+        self.assertEqual(stays - goes, scores + 4)
+        self.assertGreater(most - less, 0)
+
     def test_gradients_that_stay_are_there_until_the_next_backward(self):
         config = job.draw(2, family="graph", precision="autocast", marks=True).config
 
@@ -190,7 +210,7 @@ class Drawn(unittest.TestCase):
     def test_settings_that_no_job_has_are_refused(self):
         given = ["--describe", "--family", "moe", "--set", "experts=4", "--set", "heads=8"]
         for wrong in ("no_name=1", "samples=0", "layers=2.5", "norm=batch", "bias=1", "blocks=[]",
-                      "skew=-1", "large_at=x", "chosen=9", "kv_heads=3", "hidden=100", "family=graph"):
+                      "skew=-1", "large_at=x", "loss_pieces=0", "chosen=9", "kv_heads=3", "hidden=100", "family=graph"):
             done = run(*given, "--set", wrong)
             self.assertEqual((done.returncode, done.stdout), (2, ""), wrong)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)

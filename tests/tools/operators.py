@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", 
 from drawing import eager, layers, settings  # noqa: E402
 from drawing.graph import ALLOC, FREE, GRAD  # noqa: E402
 from drawing.image_ops import ImageOps  # noqa: E402
-from drawing.model import compile_program  # noqa: E402
+from drawing.model import Model, compile_program  # noqa: E402
 from drawing.optimizer import Optimizer  # noqa: E402
 from drawing.snapshot import Memory  # noqa: E402
 
@@ -196,6 +196,45 @@ class Operators(unittest.TestCase):
         self.assertEqual(
             backward, "+g2 +h1 -g +i0.5 +j1 -i +k1 -h -k +l2 +m1 -l -m +n1 -j +o1 -n"
         )
+
+    def loss_of(self, again):
+        """Of 12 tokens in three pieces, whose scores in bf16 are the unit."""
+
+        class Bare(Model):
+            config = {"loss_pieces": 3, "loss_again": again}
+
+            def __init__(self):
+                pass
+
+        weight = layers.Weights(2).make(64, 8)
+        tokens = (1, 12)
+        return steps(
+            lambda ops: Bare().loss(ops, given(ops, tokens + (8,)), ops.input(tokens, 8), weight), 512
+        )
+
+    def test_a_loss_in_pieces_adds_the_weights_gradients_up(self):
+        # Of a piece: scores, the same in fp32, their logarithms; in backward three more.
+        forward, backward = self.loss_of(False)
+        piece = "+c1 +d2 -c +e2 +f0.0078125 +g0.0078125 -d"
+        self.assertTrue(forward.startswith("+a0.375 +b0.1875 %s +h1" % piece), forward)
+        pieces = [
+            "+t2 -r +u2 -t -p +v1 -u +w2 +x0.125 -v",
+            "+y2 -l +z2 -y -j +A1 -z +B2 +C0.125 -A +D2 -w -B",
+            "+E2 -b -g +F2 -E -e +G1 -F +H2 +I0.125 -G -a -H =D",
+            "+J0.375 -I -C -x +K0.375 -J",
+        ]
+        self.assertEqual(backward, " ".join(pieces))
+
+    def test_pieces_that_run_again_leave_their_losses_alone(self):
+        forward, backward = self.loss_of(True)
+        piece = "+c1 +d2 -c +e2 +f0.0078125 +g0.0078125 -g -e -d"
+        self.assertTrue(forward.startswith("+a0.375 +b0.1875 %s +h1" % piece), forward)
+        # Torch frees t's copy, u, with the frame that runs again: behind the two small ones.
+        again = "+t1 +u2 -t +v2 -u +w0.0078125 +x0.0078125 -w"
+        self.assertTrue(
+            backward.startswith(again + " +y2 -x +z2 -v -y +A1 -z +B2 +C0.125 -A +D1 "), backward
+        )
+        self.assertTrue(backward.endswith("-V -W =N +Y0.375 -X -M -C +Z0.375 -Y"), backward)
 
     def three_products(self, shape, bias):
         """Backward of a sum of the tanh of three products of one input."""

@@ -19,13 +19,13 @@ CHOICES = {
     "lora_item": (2, 4),
 }
 FLAGS = set(
-    "bias fused rotary final_norm weights_in_groups tied wide_softmax holds_logits reentrant loss gathers clip "
+    "bias fused rotary final_norm weights_in_groups tied outputs_stay loss_again wide_softmax holds_logits reentrant loss gathers clip "
     "gradients_stay lora_scaled marks norms_trained channels_last graph_attention keeps_input".split()
 )
 COUNTS = set(
     "iterations samples length step microbatches layers decoder_layers heads kv_heads hidden inner "
     "vocabulary rank virtual_stages depth world experts chosen expert_inner expert_every tokens "
-    "width pyramid classes least most repeats features nodes degree evaluation_batches "
+    "loss_pieces width pyramid classes least most repeats features nodes degree evaluation_batches "
     "generated".split()
 )
 AMOUNTS = set(
@@ -80,6 +80,10 @@ def clash(config):
         return "virtual_stages %(virtual_stages)d is more than layers %(layers)d" % config
     if config["virtual_stages"] > 1 and config["microbatches"] % depth:
         return "microbatches %(microbatches)d is no multiple of depth %(depth)d" % config
+    if config["loss_pieces"] > 1 and config["outputs_stay"]:
+        return "outputs_stay: with loss_pieces there are no logits to keep"
+    if config["loss_again"] and config["precision"] == "autocast":
+        return "loss_again: with precision autocast each piece would have casts of its own"
     if family == "detector" and config["least"] > config["most"]:
         return "least %(least)d is more than most %(most)d" % config
     return None

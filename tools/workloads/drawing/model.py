@@ -5,6 +5,7 @@ A model has weights and stages; trace(stage, shape, training) gives a Program. W
 """
 
 from drawing import eager, generation
+from drawing.dense_ops import rows_of
 from drawing.layers import Adapted, Block, Linear, Norm, Rotary, Weights
 from drawing.sharding import Gathering, link_us
 from drawing.torch_ops import Ops
@@ -22,15 +23,17 @@ class Program:
         "output_size",
         "gradients",
         "kept",
+        "left",
     )
 
 
-def compile_program(ops, output, seeded, kept=()):
+def compile_program(ops, output, seeded, kept=(), left=()):
     """The program of a graph whose last tensor is `output`; `seeded`: it is a loss. Who runs it
-    keeps `kept`, too, until after backward."""
+    keeps `kept`, too, until after backward, and `left` until the next forward is done."""
     program = Program()
-    program.forward = ops.forward(output, *kept)
+    program.forward = ops.forward(output, *kept, *left)
     program.kept = [tensor.storage.slot for tensor in kept]
+    program.left = [tensor.storage.slot for tensor in left]
     program.backward, program.gradients = [], []
     if ops.training:
         program.backward, program.gradients = ops.backward(output, seeded)
@@ -67,10 +70,10 @@ class Model:
         program = self.programs.get(key)
         if program is None:
             ops = self.ops(training)
-            self.kept = []
+            self.kept, self.left = [], []
             output = self.piece(ops, stage, shape)
             seeded = stage == self.stages - 1 and self.has_loss
-            program = compile_program(ops, output, seeded, self.kept)
+            program = compile_program(ops, output, seeded, self.kept, self.left)
             if self.cached:
                 self.programs[key] = program
         return program
@@ -81,6 +84,8 @@ class Model:
 
     def loss(self, ops, x, tokens, projection, holds_input=False):
         """Cross entropy of the scores of each token, in fp32."""
+        if self.config["loss_pieces"] > 1:
+            return self.loss_in_pieces(ops, x, tokens, projection)
         scores = ops.linear(x, projection)
         narrow, scores = scores, ops.to(scores, 4)
         (targets,) = ops.run([tokens], [(tokens.shape, 8)])
@@ -88,9 +93,34 @@ class Model:
         ops.hold(scores)
         if self.config["holds_logits"]:
             ops.hold(narrow)
+        if self.config["outputs_stay"]:
+            self.left = [narrow]
         if holds_input:
             ops.hold(x)
         return loss
+
+    def loss_in_pieces(self, ops, x, tokens, projection):
+        """The same, of so many tokens at a time, so that their scores are never there all at once in
+        fp32; where they are computed again, not in bf16 either."""
+        rows = rows_of(x)
+        (targets,) = ops.run([tokens], [((rows,), 8)])
+        x = ops.view(x, (rows, x.shape[-1]))
+        each = -(-rows // self.config["loss_pieces"])
+        sizes = [min(each, rows - start) for start in range(0, rows, each)]
+        parts = ops.parts(x, sizes, lambda size: (size, x.shape[-1]))
+
+        def loss(part, targets):
+            scores = ops.to(ops.linear(part, projection), 4)
+            loss = ops.cross_entropy(scores, targets)
+            ops.hold(scores)
+            return loss
+
+        again, total = self.config["loss_again"], None
+        for part in parts:
+            one = ops.checkpoint(loss, part, targets, again=again)
+            total = one if total is None else ops.add(total, one)
+        ops.hold(x, targets)
+        return total
 
 
 class Decoder(Model):

@@ -29,6 +29,7 @@ class Run:
         self.flights = {}
         self.sent = {}  # (microbatch, stage) -> gradient of its output
         self.last_batch = ()
+        self.outputs = ()  # of the last forward, where a variable of the program keeps them
         self.world, self.sharding = config["world"], config["sharding"]
         self.sharded = set()  # parameters that lie here only in part
         if self.sharding == "layers":
@@ -225,7 +226,14 @@ class Run:
         flight.slots = self.slots(program, inputs)
         self.play(program.forward, flight.slots, inputs, "forward")
         flight.output = flight.slots[program.output]
+        self.leave(program, flight.slots)
         self.flights[microbatch, stage] = flight
+
+    def leave(self, program, slots):
+        """Outputs of the last forward go when the variable gets these."""
+        if program.left:
+            self.release(self.outputs)
+            self.outputs = [slots[slot] for slot in (program.output, *program.left)]
 
     def backward(self, microbatch, stage):
         flight = self.flights.pop((microbatch, stage))
@@ -239,7 +247,8 @@ class Run:
         self.release([flight.slots[slot] for slot in flight.program.gradients])
         self.release(flight.inputs)
         self.release([flight.slots[slot] for slot in flight.program.kept])
-        self.memory.free(flight.output)
+        if not flight.program.left:
+            self.memory.free(flight.output)
         if sent is not None:
             self.memory.free(sent)
         self.finish_reduce()
@@ -256,7 +265,9 @@ class Run:
             program = self.model.trace(0, shape, training=False)
             slots = self.slots(program, ())
             self.play(program.forward, slots, (), "forward")
-            self.memory.free(slots[program.output])
+            self.leave(program, slots)
+            if not program.left:
+                self.memory.free(slots[program.output])
 
     def generate(self):
         """Token after token; what is kept of those before grows."""
@@ -346,4 +357,5 @@ class Run:
         self.memory.settle(float("inf"))
         self.release([self.memory.alloc(4)])
         self.release(self.last_batch)
+        self.release(self.outputs)
         return self.memory

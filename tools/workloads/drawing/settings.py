@@ -18,6 +18,9 @@ DEFAULTS = {
     "weights_in_groups": False,  # both norms first in a block, and the embeddings behind the blocks
     "tied": False,
     "holds_logits": False,  # in bf16, while the loss has them in fp32
+    "outputs_stay": False,  # loss and logits, until the next forward is done
+    "loss_pieces": 1,
+    "loss_again": False,  # a piece's scores are computed again in backward
     "attention": "fused",  # by one operator, or written out ("eager")
     "wide_softmax": False,  # of eager attention, in fp32 whatever the model's type is
     "dropout": 0.0,
@@ -304,3 +307,14 @@ def habits(settings, dice):
     if settings["family"] in LANGUAGES:
         settings.draw("attention", ("fused", "eager"), (4, 1))
         settings.put("wide_softmax", dice.random() < (0.2 if settings["norm"] == "layer" else 0.9))
+        losses(settings, dice)
+
+
+def losses(settings, dice):
+    """How the loss is computed, and what a loop of the program's own keeps of the model's outputs."""
+    settings.draw("loss_pieces", (1, 4, 8, 16), (12, 1, 1, 1))
+    # With autocast a piece that runs again would have casts of its own.
+    again = dice.random() < 0.5 and settings["loss_pieces"] > 1
+    settings.put("loss_again", again and settings["precision"] != "autocast")
+    stay = dice.random() < 0.35 and settings["loss_pieces"] == 1
+    settings.put("outputs_stay", stay and max(settings["depth"], settings["virtual_stages"]) == 1)
