@@ -197,6 +197,25 @@ class Operators(unittest.TestCase):
             backward, "+g2 +h1 -g +i0.5 +j1 -i +k1 -h -k +l2 +m1 -l -m +n1 -j +o1 -n"
         )
 
+    def test_gelu_in_parts(self):
+        def activated(ops):
+            return layers.gelu_in_parts(ops, given(ops, (4, 8)))
+
+        forward, backward = steps(activated, 64)
+        self.assertEqual(forward, "+a1 +b1 +c1 +d1 -c +e1 -d +f1 -e +g1 -f +h1 +i1")
+        self.assertEqual(
+            backward,
+            "+j1 +k1 -h -b +l1 -j -g +m1 -l +n1 +o1 +p1 +q1 -p -o -n -a -q +r1 -k -r +s1 -m",
+        )
+        # With autocast a GPU's power is fp32, and what comes behind it is so, too.
+        forward, backward = steps(activated, 64, autocast=True)
+        self.assertEqual(forward, "+a1 +b1 +c2 +d2 +e2 -d +f2 -e +g2 -f +h2 -g +i2 +j2 -a")
+        self.assertEqual(
+            backward,
+            "+k2 +l2 +m1 -l -i -b +n2 -k -h +o2 -n +p1 +q2 -o +r2 +s2 +t2 -s -r -q -c +u1 -t -u +v1 -m "
+            "-v +w1 -p",
+        )
+
     def loss_of(self, again):
         """Of 12 tokens in three pieces, whose scores in bf16 are the unit."""
 

@@ -133,7 +133,7 @@ class Dense(Graph):
         return y
 
     def copied(self, x):
-        """A copy in order, whose gradient is the view's own."""
+        """A copy in order, or with a number added: its gradient is the result's own."""
         (y,) = self.run([x], [(x.shape, x.item)], us=cost(2 * x.size))
         if self.needs(x):
             self.node(lambda back, g: [back.share(g[0])], [x], [y], [])

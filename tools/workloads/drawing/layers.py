@@ -204,15 +204,27 @@ class CrossAttention:
         return self.out(ops, y), kept
 
 
+def gelu_in_parts(ops, x):
+    """0.5 * x * (1 + tanh(a * (x + b * x ** 3))), as GPT-2 has it in transformers."""
+    half = ops.unary(x, "nothing")
+    inside = ops.add(x, ops.unary(ops.power(x), "nothing"))
+    curve = ops.unary(ops.unary(inside, "nothing"), "output")
+    y = ops.multiply(half, ops.copied(curve))
+    ops.hold(x)
+    return y
+
+
 class FeedForward:
-    """Two projections with GELU between them."""
+    """Two projections with GELU between them, which is one operator or several."""
 
     def __init__(self, weights, config, linear):
+        self.parts = config["mlp"] == "gelu-parts"
         self.up = linear(weights, config["hidden"], config["inner"], config["bias"])
         self.down = linear(weights, config["inner"], config["hidden"], config["bias"])
 
     def __call__(self, ops, x):
-        y = ops.unary(self.up(ops, x))
+        y = self.up(ops, x)
+        y = gelu_in_parts(ops, y) if self.parts else ops.unary(y)
         out = self.down(ops, y)
         ops.hold(y)
         return out
@@ -369,7 +381,7 @@ class Block:
             self.norms[1] = Norm(weights, config["hidden"], kind)
         if self.moe:
             self.mlp = Experts(weights, config, linear)
-        elif config["mlp"] == "gelu":
+        elif config["mlp"] != "swiglu":
             self.mlp = FeedForward(weights, config, linear)
         else:
             self.mlp = SwiGLU(

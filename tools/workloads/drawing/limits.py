@@ -6,7 +6,7 @@ CHOICES = {
     "family": FAMILIES,
     "norm": ("layer", "rms", "rms-parts"),
     "attention": ("fused", "eager"),
-    "mlp": ("gelu", "swiglu"),
+    "mlp": ("gelu", "gelu-parts", "swiglu"),
     "precision": ("autocast", "master", "bf16"),
     "recompute": ("none", "layers", "attention", "mlp"),
     "sharding": ("none", "scatter", "layers"),

@@ -308,6 +308,9 @@ def habits(settings, dice):
         settings.draw("attention", ("fused", "eager"), (4, 1))
         settings.put("wide_softmax", dice.random() < (0.2 if settings["norm"] == "layer" else 0.9))
         losses(settings, dice)
+        parts = dice.random() < 0.3
+        if parts and settings["mlp"] == "gelu":
+            settings.put("mlp", "gelu-parts")
 
 
 def losses(settings, dice):
