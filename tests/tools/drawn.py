@@ -123,7 +123,8 @@ class Drawn(unittest.TestCase):
     def test_side_streams_frees_complete_later_than_they_are_asked_for(self):
         def gathered(lag):
             """How many of the side stream's tensors went, and how many of them later than asked for."""
-            memory = job.draw(2, family="decoder", sharding="layers", depth=1, lag=lag).record()
+            memory = job.draw(2, family="decoder", sharding="layers", depth=1, lag=lag,
+                              gathered="one").record()
             asked, gone, later = {}, 0, 0
             for action, address, _, stream, when, _ in memory.events:
                 if stream == 1 and action == "free_requested":

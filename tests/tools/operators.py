@@ -9,10 +9,12 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads"))
 from drawing import eager, layers, settings  # noqa: E402
-from drawing.graph import ALLOC, FREE, GRAD  # noqa: E402
+from drawing.graph import ALLOC, FREE, GRAD, REDUCE, SIDE  # noqa: E402
 from drawing.image_ops import ImageOps  # noqa: E402
 from drawing.model import Model, compile_program  # noqa: E402
 from drawing.optimizer import Optimizer  # noqa: E402
+from drawing.run import Run  # noqa: E402
+from drawing.sharding import gathering  # noqa: E402
 from drawing.snapshot import Memory  # noqa: E402
 
 
@@ -43,16 +45,20 @@ def given(ops, shape, item=2):
 
 
 def steps(build, unit, autocast=False):
-    """Forward's and backward's words of what build(ops) gives; "=a" is a parameter's gradient."""
+    """Forward's and backward's words of what build(ops) gives; "=a" is a parameter's gradient, "*"
+    says that the next is another stream's, and "|" that a block's gradients are reduced."""
     ops = ImageOps(True, autocast)
     program = compile_program(ops, build(ops), False)
     tale, tales = Tale(unit), []
     for each in (program.forward, program.backward):
         for kind, slot, size in each:
-            if kind == ALLOC:
+            if kind in (ALLOC, SIDE):
+                tale.words += ["*"] * (kind == SIDE)
                 tale.made(slot, size)
             elif kind == FREE:
                 tale.freed(slot)
+            elif kind == REDUCE:
+                tale.words.append("|")
             elif kind == GRAD:
                 tale.words.append("=%s" % tale.names[size])
         tales.append(tale.take())
@@ -375,6 +381,74 @@ class Operators(unittest.TestCase):
         self.assertEqual((forward, backward), ("+a1 +b2 -a", "+c1 +d1 -c"))
 
 
+class Sharded(unittest.TestCase):
+    """fully_shard over two ranks on a CPU, without communication."""
+
+    def blocks(self, precision):
+        """Three blocks of two products with tanh between them; a weight is the unit."""
+        weights = layers.Weights(2)
+        blocks = [
+            [layers.Linear(weights, *sides, False) for sides in ((8, 16), (16, 8))] for _ in range(3)
+        ]
+        config = {"gathered": "each", "precision": precision, "world": 2}
+        spans = [[linear.weight for linear in block] for block in blocks]
+
+        def net(ops):
+            x, sharded = given(ops, (4, 8)), gathering(ops, config, spans)
+            for number, (up, down) in enumerate(blocks):
+                x = sharded.before(number, x)
+                x = down(ops, ops.unary(up(ops, x), "output"))
+                x = sharded.behind(number, x)
+            return sharded.done(x)
+
+        return steps(net, 256)
+
+    def test_each_weight_has_a_storage_beside_what_is_gathered(self):
+        forward, backward = self.blocks("bf16")
+        # What is gathered goes when the next block's has been copied.
+        self.assertEqual(
+            forward,
+            "+a0.25 * +b2 +c1 +d1 +e0.5 +f0.5 -e +g0.25 -d -c * +h2 +i1 +j1 -b +k0.5 +l0.5 -k "
+            "+m0.25 -j -i * +n2 +o1 +p1 -h +q0.5 +r0.5 -q +s0.25 -p -o -n",
+        )
+        one = "+u1 +v1 -t * +w2 +x1 +y0.5 =x +z0.5 -y -r +A1 +B0.25 -z -m =A -u -v |"
+        two = "+C1 +D1 -w * +E2 +F1 +G0.5 -B =F +H0.5 -G -l +I1 +J0.25 -H -g =I -C -D |"
+        self.assertTrue(backward.startswith("* +t2 %s %s +K1 +L1 -E +M1" % (one, two)), backward)
+
+    def test_shards_in_fp32_are_cast_before_they_are_gathered(self):
+        forward, backward = self.blocks("master")
+        self.assertTrue(forward.startswith("+a0.25 * +b1 * +c2 -b +d1 +e1 +f0.5"), forward)
+        self.assertTrue(backward.startswith("* +w1 * +x2 -w +y1 +z1 -x * +A1 * +B2 -A"), backward)
+
+    def test_a_blocks_last_gradient_stays_until_its_share_of_the_sum_is_there(self):
+        def reduced(precision, **config):
+            """Of two gradients of a unit, after those of another block and in a second microbatch."""
+            run = Run.__new__(Run)
+            run.memory, run.gradients, run.reducing, run.world = Memory(), {}, None, 2
+            run.config = dict(config, precision=precision)
+            told = []
+            for names in ((0, 1), (2, 3), (0, 1)):
+                for name in names:
+                    run.gradients[name] = run.memory.alloc(256)
+                run.reduce(names)
+            tale = Tale(256)
+            for action, address, size, *_ in run.memory.events:
+                if action == "alloc":
+                    tale.made(address, size)
+                elif action == "free_completed":
+                    tale.freed(address)
+            return tale.take()
+
+        # In the second microbatch a share is added to what is there.
+        self.assertEqual(
+            reduced("bf16", gathered="each"),
+            "+a1 +b1 +c2 -a +d1 -b +e1 +f1 -c +g2 -e +h1 -f +i1 +j1 -g +k2 -i +l1 -j -l",
+        )
+        told = reduced("master", gathered="each")
+        self.assertTrue(told.startswith("+a1 +b1 +c2 -a +d1 +e2 -d -b +f1 +g1 -c +h2 -f"), told)
+        self.assertTrue(told.endswith("-h +m2 -k +n1 +o2 -n -l -o"), told)
+
+
 class Habits(unittest.TestCase):
     def test_only_models_of_language_are_offloaded_and_few_image_models_recomputed(self):
         drawn = [settings.draw(random.Random(seed), {}) for seed in range(1500)]
@@ -383,6 +457,14 @@ class Habits(unittest.TestCase):
         images = [one for one in drawn if one["family"] in settings.IMAGES]
         again = sum(one["recompute"] == "layers" for one in images) / len(images)
         self.assertTrue(0.05 < again < 0.15, again)
+
+    def test_what_is_given_has_what_goes_with_it(self):
+        for seed in range(100):
+            dice = random.Random(seed)
+            one = settings.draw(dice, {"family": "decoder", "sharding": "layers", "lag": 0.5})
+            self.assertEqual(one["gathered"], "one")
+            one = settings.draw(dice, {"family": "decoder", "outputs_stay": True})
+            self.assertEqual(one["loss_pieces"], 1)
 
     def test_gradients_that_stay_are_drawn_where_nothing_sums_them_in_buffers(self):
         for seed in range(300):

@@ -7,7 +7,7 @@ A model has weights and stages; trace(stage, shape, training) gives a Program. W
 from drawing import eager, generation
 from drawing.dense_ops import rows_of
 from drawing.layers import Adapted, Block, Linear, Norm, Rotary, Weights
-from drawing.sharding import Gathering, link_us
+from drawing.sharding import gathering, link_us
 from drawing.torch_ops import Ops
 
 
@@ -213,7 +213,7 @@ class Decoder(Model):
             mask = eager.causal_mask(ops, samples, length, length, self.item)
         if config["rotary"]:
             cosine, sine = Rotary.angles(ops, length, hidden // config["heads"])
-        sharded = Gathering(ops, self.spans) if config["sharding"] == "layers" else None
+        sharded = gathering(ops, config, self.spans) if config["sharding"] == "layers" else None
         for number in range(stage * share, (stage + 1) * share):
             counts = routing[number] if routing else None
 
@@ -235,7 +235,8 @@ class Decoder(Model):
             return x
         if self.norm is not None:
             x = self.norm(ops, x)
-        return self.loss(ops, x, tokens, self.head, self.norm is None)
+        loss = self.loss(ops, x, tokens, self.head, self.norm is None)
+        return loss if sharded is None else sharded.done(loss)
 
     def generating(self, samples, past, new):
         """A step of generation: its program keeps the keys and values."""

@@ -156,14 +156,32 @@ class Run:
         blocks = [self.gradients.pop(n) for n in numbers if n in self.gradients]
         if not blocks:
             return
+        each = self.config["gathered"] == "each"
+        if each:
+            self.finish_reduce()
         flat = self.memory.alloc(sum(block[1] for block in blocks))
         self.memory.spend(cost(2 * flat[1]))
-        self.release(blocks)
-        item = 4 if self.config["precision"] == "master" else 2
-        share = -(-flat[1] // (2 * self.world)) * item
-        self.gradient(("share", numbers), self.memory.alloc(share, 2))
+        count = -(-flat[1] // (2 * self.world))
+        if each:
+            share = self.reduced_each(blocks, count)
+        else:
+            self.release(blocks)
+            item = 4 if self.config["precision"] == "master" else 2
+            share = self.memory.alloc(count * item, 2)
+        self.gradient(("share", numbers), share)
         self.finish_reduce()
         self.reducing = flat
+
+    def reduced_each(self, blocks, count):
+        """A variable keeps the last gradient until its share of the sum is there, which comes in bf16
+        and is cast where shards are fp32."""
+        self.release(blocks[:-1])
+        share = self.memory.alloc(2 * count, 2)
+        if self.config["precision"] == "master":
+            narrow, share = share, self.memory.alloc(4 * count, 2)
+            self.memory.free(narrow)
+        self.memory.free(blocks[-1])
+        return share
 
     def finish_reduce(self):
         if self.reducing is not None:

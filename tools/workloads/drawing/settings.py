@@ -35,6 +35,7 @@ DEFAULTS = {
     "world": 1,
     "sharding": "none",
     "gathers": False,
+    "gathered": "one",  # a block's weights come in one flat tensor, or each gets its own
     "lag": 0.5,
     "frozen": 0,  # blocks, the first ones, that are not trained
     "optimizer": "adam",
@@ -311,6 +312,11 @@ def habits(settings, dice):
         parts = dice.random() < 0.3
         if parts and settings["mlp"] == "gelu":
             settings.put("mlp", "gelu-parts")
+    if settings["sharding"] == "layers":
+        if settings.draw("gathered", ("one", "each"), (1, 2)) == "each":
+            settings.put("lag", 0.0)  # by events and not by record_stream
+        if settings["lag"]:
+            settings.put("gathered", "one")
 
 
 def losses(settings, dice):
@@ -321,3 +327,5 @@ def losses(settings, dice):
     settings.put("loss_again", again and settings["precision"] != "autocast")
     stay = dice.random() < 0.35 and settings["loss_pieces"] == 1
     settings.put("outputs_stay", stay and max(settings["depth"], settings["virtual_stages"]) == 1)
+    if settings["outputs_stay"]:
+        settings.put("loss_pieces", 1)
