@@ -8,7 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads"))
-from drawing import eager, layers, settings  # noqa: E402
+from drawing import eager, layers, settings, vision  # noqa: E402
 from drawing.graph import ALLOC, FREE, GRAD, REDUCE, SIDE  # noqa: E402
 from drawing.image_ops import ImageOps  # noqa: E402
 from drawing.model import Model, compile_program  # noqa: E402
@@ -201,6 +201,43 @@ class Operators(unittest.TestCase):
         self.assertEqual(forward, "+a1 +b2 +c0.5 +d1 -c -a +e2 -d +f2 -e -b")
         self.assertEqual(
             backward, "+g2 +h1 -g +i0.5 +j1 -i +k1 -h -k +l2 +m1 -l -m +n1 -j +o1 -n"
+        )
+
+    def test_channels_last_are_copied_for_a_group_norm_and_back_for_a_convolution(self):
+        weights = layers.Weights(2)
+        scale = [weights.make(32), weights.make(32)]
+        weight = weights.make(32, 32, 1, 1)
+
+        def residual(ops):
+            ops.channels_last = True
+            y = ops.unary(ops.group_norm(given(ops, (1, 32, 8, 8)), *scale, 32))
+            return ops.conv(y, weight, x_first=True, y_first=True)
+
+        forward, backward = steps(residual, 4096)
+        # x and its copy, the norm's result and sums, its activation, that copied, what comes of it.
+        self.assertEqual(
+            forward, "+a1 +b1 +c1 +d0.015625 +e0.015625 -a +f1 +g1 +h1 -g",
+        )
+        self.assertEqual(
+            backward,
+            "+i1 +j1 +k1 +l0.5 -j -i -f =l +m1 -k -c +n1 +o1 +p0.015625 +q0.015625 -n -m -b -d -e =p =q "
+            "+r1 -o",
+        )
+
+    def test_focal_loss(self):
+        def loss(ops):
+            return vision.focal_loss(ops, given(ops, (64, 4), 4), ops.input((64, 4), 4))
+
+        forward, backward = steps(loss, 1024)
+        self.assertEqual(
+            forward,
+            "+a1 +b1 +c1 +d1 -c +e1 +f1 +g1 +h1 -f +i1 -h -e +j1 +k1 +l1 +m1 +n1 +o1 -n +p1 -o -m +q1 "
+            "-l +r0.00390625 -q -i",
+        )
+        self.assertEqual(
+            backward,
+            "+s1 -p +t1 +u1 -s -k -d +v1 +w1 +x1 -w -v -t -j +y1 -x +z1 -g +A1 -z +B1 -y -B +C1 -u -a "
+            "+D1 -A -b -D +E1 -C",
         )
 
     def test_gelu_in_parts(self):

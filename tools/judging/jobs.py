@@ -23,7 +23,7 @@ BUNDLED = WORKLOADS / "gpt2-vpp-recompute.pickle.gz"
 RECORDINGS = replays.ROOT.parent / "shared/traces"
 
 # A family's seed whose job is small. What drawn.py makes of a seed may change: then so do these.
-DRAWN = (("decoder", 18), ("graph", 10), ("unet", 8), ("detector", 129), ("lora", 29), ("moe", 17),
+DRAWN = (("decoder", 18), ("graph", 10), ("unet", 8), ("detector", 270), ("lora", 29), ("moe", 17),
          ("encoder-decoder", 4), ("decoder", 285))
 
 Job = collections.namedtuple("Job", "name write")

@@ -139,6 +139,14 @@ class Dense(Graph):
             self.node(lambda back, g: [back.share(g[0])], [x], [y], [])
         return y
 
+    def turned(self, x):
+        """A copy in another order: its gradient is a view in that order, which who wants it in x's
+        copies."""
+        (y,) = self.run([x], [(x.shape, x.item)], us=cost(2 * x.size))
+        if self.needs(x):
+            self.node(lambda back, g: [back.part(g[0], g[0].size, False)], [x], [y], [])
+        return y
+
     def repeated(self, x, times):
         """Each head of x so many times in turn, by a copy; the gradient is summed over them."""
         shape = x.shape[:-1] + (x.shape[-1] * times,)

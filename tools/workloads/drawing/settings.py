@@ -305,6 +305,8 @@ def habits(settings, dice):
     settings.put("gradients_stay", stay and whole)
     if settings["family"] == "graph":
         settings.draw("rows_by", ("select", "index"), (3, 1))
+    if settings["family"] == "detector":
+        settings.put("focal", dice.random() < 0.6)
     if settings["family"] in LANGUAGES:
         settings.draw("attention", ("fused", "eager"), (4, 1))
         settings.put("wide_softmax", dice.random() < (0.2 if settings["norm"] == "layer" else 0.9))

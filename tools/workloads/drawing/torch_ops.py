@@ -38,6 +38,22 @@ class Ops(Rows):
             self.node(rule, [x], [y], [])
         return y
 
+    def sum(self, x):
+        """One number of many: its gradient is a view of the number's."""
+        (y,) = self.run([x], [((1,), x.item)], us=cost(x.size))
+        if self.needs(x):
+            self.node(lambda back, g: [back.view(back.share(g[0]))], [x], [y], [])
+        return y
+
+    def cross_entropy_with_logits(self, x, targets):
+        """binary_cross_entropy_with_logits of each element: a logarithm is there until the result is
+        (on a CPU a buffer, too)."""
+        targets, x = self.wide(targets), self.wide(x)  # the last argument is cast first
+        _, loss = self.run([x, targets], [(x.shape, x.item)] * 2, us=cost(4 * x.size))
+        if self.needs(x):
+            self.node(self.passing_copy(x), [x], [loss], [x, targets])
+        return loss
+
     def sum_of(self, losses):
         total = losses[0]
         for loss in losses[1:]:

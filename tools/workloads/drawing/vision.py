@@ -46,6 +46,22 @@ class Vision(Model):
         return [shape[0] * 3 * shape[1] * shape[2] * 4] + [16 * max(1, n) for n in shape[3]]
 
 
+def focal_loss(ops, scores, targets):
+    """sigmoid_focal_loss of torchvision, and of fvcore: a sum over all of them."""
+    chances = ops.unary(scores, "output")
+    crossed = ops.cross_entropy_with_logits(scores, targets)
+    hits = ops.multiply(chances, targets)
+    others = ops.unary(chances, "nothing")
+    hits = ops.add(hits, ops.multiply(others, ops.unary(targets, "nothing")))
+    loss = ops.multiply(crossed, ops.power(ops.unary(hits, "nothing")))
+    part = ops.unary(targets, "nothing")
+    part = ops.add(part, ops.unary(ops.unary(targets, "nothing"), "nothing"))
+    loss = ops.multiply(part, loss)
+    total = ops.sum(loss)
+    ops.hold(chances, crossed, hits, loss, part)
+    return total
+
+
 class Detector(Vision):
     """A ResNet with a pyramid of features and one head over all levels."""
 
@@ -101,22 +117,60 @@ class Detector(Vision):
         return features
 
     def losses(self, ops, features, inside):
-        losses, anchors = [], 0
+        losses, anchors, levels = [], 0, []
         for x in features:
             y = x
             for layer in self.tower:
                 y = ops.relu_in_place(layer(ops, y))
-            scores = ops.to(ops.conv(y, *self.classes), 4)
-            chances = ops.unary(scores, "output")
-            losses.append(ops.mean(ops.multiply(ops.unary(scores), chances)))
+            scores = ops.conv(y, *self.classes)
+            if self.config["focal"]:
+                levels.append(self.by_anchor(ops, scores))
+            else:
+                scores = ops.to(scores, 4)
+                chances = ops.unary(scores, "output")
+                losses.append(ops.mean(ops.multiply(ops.unary(scores), chances)))
             boxes = ops.to(ops.conv(y, *self.boxes), 4)
             losses.append(ops.mean(ops.unary(boxes)))
             anchors += 9 * x.shape[2] * x.shape[3]
-        for count in inside:  # each image's boxes against all anchors
-            overlap = ops.run([], [((max(1, count), anchors), 4)])
-            (best,) = ops.run(overlap, [((anchors,), 8)])
-            ops.hold(best)
+        matches = [self.match(ops, count, anchors) for count in inside]
+        if self.config["focal"]:
+            losses += self.focal(ops, levels, matches, anchors)
+        else:
+            ops.hold(*matches)
         return ops.sum_of(losses)
+
+    @staticmethod
+    def match(ops, count, anchors):
+        """An image's boxes against all anchors: the best for each."""
+        overlap = ops.run([], [((max(1, count), anchors), 4)])
+        (best,) = ops.run(overlap, [((anchors,), 8)])
+        return best
+
+    def by_anchor(self, ops, scores):
+        """(samples, anchors, classes): a view where the channels are last, else a copy."""
+        samples, _, height, width = scores.shape
+        shape = (samples, 9 * height * width, self.config["classes"])
+        if ops.channels_last:
+            return ops.view(scores, shape)
+        return ops.view(ops.turned(scores), shape)
+
+    def focal(self, ops, levels, matches, anchors):
+        """Of each image's scores for the anchors that count, as torchvision's RetinaNet has it."""
+        samples, classes = len(matches), self.config["classes"]
+        levels = ops.concatenate(levels, (samples, anchors, classes))
+        losses = []
+        for scores, best in zip(
+            ops.parts(levels, [anchors] * samples, lambda n: (n, classes)), matches
+        ):
+            (targets,) = ops.run([], [(scores.shape, scores.item)])
+            (valid,) = ops.run([best], [((anchors,), 1)])
+            wheres = [ops.run([valid], [((anchors,), 8)], work=(4 * anchors + 512, 8)) for _ in "ab"]
+            chosen = ops.gather(scores, *wheres[0], anchors)
+            wanted = ops.gather(targets, *wheres[1], anchors)
+            losses.append(focal_loss(ops, chosen, wanted))
+            ops.hold(targets, valid, chosen, wanted)
+        ops.hold(levels, *matches)
+        return losses
 
 
 class Residual:
@@ -133,8 +187,10 @@ class Residual:
 
     def __call__(self, ops, x):
         y = x
-        for norm, conv in zip(self.norms, self.convs):
-            y = ops.conv(ops.unary(ops.group_norm(y, *norm, 32)), *conv)
+        for number, (norm, conv) in enumerate(zip(self.norms, self.convs)):
+            y = ops.unary(ops.group_norm(y, *norm, 32))
+            # The first one's result goes to a norm.
+            y = ops.conv(y, *conv, x_first=True, y_first=number == 0)
         return ops.add(y, x if self.skip is None else ops.conv(x, *self.skip))
 
 
@@ -224,7 +280,7 @@ class UNet(Vision):
                 x = self.block(ops, self.join(ops, x, kept.pop()), pair)
             if grow is not None:
                 x = ops.conv(ops.resize(x, *kept[-1].shape[-2:]), *grow)
-        x = ops.conv(ops.unary(ops.group_norm(x, *self.norm, 32)), *self.last)
+        x = ops.conv(ops.unary(ops.group_norm(x, *self.norm, 32)), *self.last, x_first=True)
         off = ops.add(ops.to(x, 4), noise)
         return ops.mean(ops.power(off))
 
