@@ -8,7 +8,7 @@
 #include <plan/base/plan.h>
 
 #define DEFAULT_CHUNK_BYTES (2u << 20)
-#define DEFAULT_SECONDS     1.0
+#define DEFAULT_SECONDS     0.5
 #define DEFAULT_LANE_MARGIN 1.15
 #define MOST_SECONDS        86400.0
 

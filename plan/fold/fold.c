@@ -122,36 +122,40 @@ static pleat_result allocate_tries(folding *f)
     return PLEAT_OK;
 }
 
-/* A search that knows no limit on maps ends with few more often than one that stops stitching at
- * the limit; so the second is for when the first took too many. */
-static pleat_result fold_job(folding *f, pleat__fold_job *job, pleat__try *best,
-                             const pleat__layout *contiguous, uint64_t work, uint32_t max_maps)
+/* One job must beat the contiguous placement; of several, only all together can. */
+static pleat_result search_job(folding *f, pleat__fold_job *job, pleat__try *best,
+                               const pleat__layout *contiguous, uint64_t work)
 {
     uint32_t cap = job->floor;
     bool found;
     if (f->jobs.count == 1 && f->options->cap_chunks > cap)
         cap = f->options->cap_chunks;
+    *best = (pleat__try){.places = f->places,
+                         .views = best->views,
+                         .view_capacity = best->view_capacity,
+                         .starts = best->starts,
+                         .start_capacity = best->start_capacity,
+                         .chunks = f->jobs.count == 1 ? contiguous->chunks : UINT32_MAX};
+    return pleat__fold_search(job, cap, work, best, &f->next, &found);
+}
+
+/* A search that knows no limit on maps ends with few more often than one that stops stitching at
+ * the limit; so the second is for when the first took too many. */
+static pleat_result fold_job(folding *f, pleat__fold_job *job, pleat__try *best,
+                             const pleat__layout *contiguous, uint64_t work, uint32_t max_maps)
+{
     job->max_maps = UINT32_MAX;
-    do {
-        /* One job must beat the contiguous placement; of several, only all together can. */
-        *best = (pleat__try){.places = f->places,
-                             .views = best->views,
-                             .view_capacity = best->view_capacity,
-                             .starts = best->starts,
-                             .start_capacity = best->start_capacity,
-                             .chunks = f->jobs.count == 1 ? contiguous->chunks : UINT32_MAX};
-        PLEAT_TRY(pleat__fold_search(job, cap, work, best, &f->next, &found));
-        if (best->view_pages <= max_maps)
-            break;
-        job->max_maps = max_maps;
-    } while (true);
-    return PLEAT_OK;
+    PLEAT_TRY(search_job(f, job, best, contiguous, work));
+    if (best->view_pages <= max_maps)
+        return PLEAT_OK;
+    job->max_maps = max_maps;
+    return search_job(f, job, best, contiguous, work);
 }
 
 /* Folds every job; *chunks is what they take together, no less than `contiguous` when some job
  * found nothing to its gain. */
-static pleat_result fold_jobs(folding *f, const uint64_t *hints, const pleat__layout *contiguous,
-                              uint64_t *chunks, uint64_t *work)
+static pleat_result fold_jobs(folding *f, const pleat__layout *contiguous, uint64_t *chunks,
+                              uint64_t *work)
 {
     uint64_t limit = f->options->work / f->jobs.count;
     uint32_t first_page = 0, maps = f->options->max_maps;
@@ -161,7 +165,6 @@ static pleat_result fold_jobs(folding *f, const uint64_t *hints, const pleat__la
         pleat__fold_job *job = &f->jobs.jobs[i];
         pleat__try *best = &f->tries[i];
         job->options = f->options;
-        job->hints = hints;
         job->first_page = first_page;
         PLEAT_TRY(fold_job(f, job, best, contiguous, limit, maps));
         *work += job->work;
@@ -221,7 +224,7 @@ pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs, const pleat__try
     return PLEAT_OK;
 }
 
-static pleat_result fold(folding *f, const uint64_t *places, pleat__layout *layout)
+static pleat_result fold(folding *f, pleat__layout *layout)
 {
     uint64_t chunks;
     uint32_t floor = layout->floor_chunks;
@@ -229,7 +232,7 @@ static pleat_result fold(folding *f, const uint64_t *places, pleat__layout *layo
         layout->chunks <= f->options->cap_chunks)
         return PLEAT_OK;
     PLEAT_TRY(allocate_tries(f));
-    PLEAT_TRY(fold_jobs(f, places, layout, &chunks, &layout->work));
+    PLEAT_TRY(fold_jobs(f, layout, &chunks, &layout->work));
     if (chunks >= layout->chunks)
         return PLEAT_OK;
     pleat__layout folded = {.places = layout->places, .floor_chunks = floor, .work = layout->work};
@@ -249,7 +252,7 @@ pleat_result pleat__fold_make(const pleat__problem *problem, const uint64_t *pla
     out->floor_chunks = f.jobs.floor_chunks;
     pleat_result result = lay_contiguous(problem, places, options->chunk_bytes, arena, out);
     if (result == PLEAT_OK)
-        result = fold(&f, places, out);
+        result = fold(&f, out);
     free_folding(&f);
     if (result != PLEAT_OK)
         pleat__layout_free(out, arena);

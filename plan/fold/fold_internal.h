@@ -35,7 +35,6 @@ typedef struct pleat__fold_job {
     const pleat__fold_options *options;
     pleat__arena *arena;
     uint64_t chunk;
-    const uint64_t *hints;       /* the contiguous placement, by item */
     const uint32_t *births;      /* the job's items that are not live always, by begin */
     const uint32_t *deaths;      /* the same by end */
     const uint32_t *always;      /* items live always: the first job has them */
@@ -93,11 +92,10 @@ typedef struct pleat__try {
     uint32_t runs;     /* views */
 } pleat__try;
 
-/* How an item that is not hinted looks for a hole. */
+/* Which hole an item takes. */
 typedef enum pleat__policy_bit {
     PLEAT__FOLD_LOW = 0,
     PLEAT__FOLD_HIGH = 1,
-    PLEAT__FOLD_HINT = 2, /* added to one of the others: its contiguous place first */
 } pleat__policy_bit;
 
 static inline bool pleat__item_always(const pleat__problem *problem, uint32_t i)

@@ -81,7 +81,6 @@ static pleat_result sweep_jobs(folding *f, pleat__layout *out)
     for (uint32_t i = 0; i < f->jobs.count; i++) {
         pleat__fold_job *job = &f->jobs.jobs[i];
         job->options = &f->options;
-        job->hints = f->places; /* no policy asks for them */
         job->first_page = first_page;
         job->max_maps = UINT32_MAX;
         PLEAT_TRY(sweep(f, job, &f->tries[i]));

@@ -2,8 +2,8 @@
  * search.c: which of its freedoms the sweep is given, and for how long.
  *
  * 1. Two-ended policies: long-lived items (at least as long as a quantile of all lives) take the
- *    lowest hole, the others the highest; with and without the contiguous places as hints. This is
- *    by far the strongest cheap heuristic on training jobs.
+ *    lowest hole, the others the highest. This is by far the strongest cheap heuristic on training
+ *    jobs.
  * 2. Where that takes more chunks than the cap, pure paging, the bound that any layout keeps.
  * 3. Squeaky wheel under a limit one chunk below the best: the item that found no room is placed
  *    ahead of the sweep from then on, up to SQUEAKS of them.
@@ -22,10 +22,8 @@
 /* Enough for all policies of 20,000 requests, and for some of any number. */
 #define WORK_OF_ONE_PASS 20000000u
 
-#define QUANTILES 20
-#define POLICIES  (2 * QUANTILES)
-#define SQUEAKERS 20 /* policies that the squeaky wheel starts from */
-#define SQUEAKS   20 /* items it reserves at most: where it works, it works soon */
+#define POLICIES 20 /* a quantile of lives each */
+#define SQUEAKS  20 /* items it reserves at most: where it works, it works soon */
 
 /* Two layouts whose chunks differ by less than this part are told apart by chunks and maps
  * together. */
@@ -38,7 +36,7 @@ typedef struct search {
     pleat__try *next;
     uint8_t *policy;      /* tried */
     uint8_t *best_policy; /* of the best sweep */
-    uint64_t *limits;     /* quantiles of lives, QUANTILES of them */
+    uint64_t *limits;     /* quantiles of lives, one a policy */
     uint32_t *folded;     /* positions in births of what the best sweep put into views */
     uint32_t folded_count;
     uint32_t chunks_of[POLICIES]; /* what each policy took, UINT32_MAX where it was given up */
@@ -139,8 +137,8 @@ static pleat_result find_limits(search *s)
     for (uint32_t b = 0; b < job->birth_count; b++)
         lives[b] = life_of(job, b);
     pleat__sort_keys(lives, lives + job->birth_count + 1, job->birth_count);
-    for (uint32_t q = 0; q < QUANTILES && job->birth_count != 0; q++)
-        s->limits[q] = lives[(uint64_t)job->birth_count * q / QUANTILES];
+    for (uint32_t q = 0; q < POLICIES && job->birth_count != 0; q++)
+        s->limits[q] = lives[(uint64_t)job->birth_count * q / POLICIES];
     pleat__arena_free(job->arena, lives);
     return PLEAT_OK;
 }
@@ -149,10 +147,9 @@ static pleat_result find_limits(search *s)
  * early. */
 static void set_policy(search *s, uint32_t index)
 {
-    uint64_t limit = s->limits[(index / 2 * 7 + QUANTILES / 2) % QUANTILES];
-    uint8_t hint = index % 2 == 0 ? PLEAT__FOLD_HINT : 0;
+    uint64_t limit = s->limits[(index * 7 + POLICIES / 2) % POLICIES];
     for (uint32_t b = 0; b < s->job->birth_count; b++)
-        s->policy[b] = hint | (life_of(s->job, b) >= limit ? PLEAT__FOLD_LOW : PLEAT__FOLD_HIGH);
+        s->policy[b] = life_of(s->job, b) >= limit ? PLEAT__FOLD_LOW : PLEAT__FOLD_HIGH;
 }
 
 /* All policies from `cap` chunks on. */
@@ -185,20 +182,18 @@ static pleat_result squeak_with(search *s, uint32_t limit, bool *kept)
 }
 
 /* The policy that took least of those not used yet; UINT32_MAX when there is none. */
-static uint32_t next_policy(const search *s, bool hinted, bool *used)
+static uint32_t next_policy(const search *s, bool *used)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t k = 0; k < POLICIES; k++)
-        if (!used[k] && (hinted || k % 2 == 1) &&
-            (best == UINT32_MAX || s->chunks_of[k] < s->chunks_of[best]))
+        if (!used[k] && (best == UINT32_MAX || s->chunks_of[k] < s->chunks_of[best]))
             best = k;
     if (best != UINT32_MAX)
         used[best] = true;
     return best;
 }
 
-/* One chunk less, as long as some policy gets by with it. Without hints: those pull the others back
- * to where they were stuck. */
+/* One chunk less, as long as some policy gets by with it. */
 static pleat_result squeak(search *s)
 {
     bool kept = true;
@@ -206,9 +201,7 @@ static pleat_result squeak(search *s)
         bool used[POLICIES] = {false};
         uint32_t limit = s->best->chunks - 1, policy;
         kept = false;
-        for (uint32_t i = 0; i < SQUEAKERS && !kept && !spent(s); i++) {
-            if ((policy = next_policy(s, false, used)) == UINT32_MAX)
-                break;
+        while (!kept && !spent(s) && (policy = next_policy(s, used)) != UINT32_MAX) {
             set_policy(s, policy);
             PLEAT_TRY(squeak_with(s, limit, &kept));
         }
@@ -222,9 +215,8 @@ static pleat_result relax(search *s)
     const pleat__try larger = {.chunks = s->best->chunks + 1};
     bool used[POLICIES] = {false}, kept;
     uint32_t policy;
-    while (is_close(s, &larger) && !spent(s) && !perfect(s)) {
-        if ((policy = next_policy(s, true, used)) == UINT32_MAX)
-            break;
+    while (is_close(s, &larger) && !spent(s) && !perfect(s) &&
+           (policy = next_policy(s, used)) != UINT32_MAX) {
         set_policy(s, policy);
         PLEAT_TRY(squeak_with(s, larger.chunks, &kept));
     }
@@ -304,7 +296,7 @@ pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, uint64_t cli
     pleat_result result = PLEAT_OK;
     s.policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
     s.best_policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
-    s.limits = pleat__arena_calloc(job->arena, QUANTILES, sizeof *s.limits);
+    s.limits = pleat__arena_calloc(job->arena, POLICIES, sizeof *s.limits);
     s.folded = pleat__arena_alloc(job->arena, (job->birth_count + 1u) * sizeof *s.folded);
     if (s.policy == NULL || s.best_policy == NULL || s.limits == NULL || s.folded == NULL)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the policies of a search");

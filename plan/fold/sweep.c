@@ -6,11 +6,10 @@
  *       chunks stay under the cap (interval graphs colour optimally), and chunks idle at its birth
  *       stay idle for its life, because whoever comes later works around it. So the order is kept,
  *       and all freedom is in which hole an item takes: its policy bit.
- * HOW   An item takes its contiguous place if it is hinted and free, else the lowest or the highest
- *       hole, else bytes of the view space that are free, else a new view: the tail of a chunk,
- *       whole chunks, the head of a chunk (stitch.c). If even that fails (what is free lies in
- *       pieces of chunks), the base grows by a chunk, and the item is told to the caller, who may
- *       reserve it next time.
+ * HOW   An item takes the lowest or the highest hole, else bytes of the view space that are free,
+ *       else a new view: the tail of a chunk, whole chunks, the head of a chunk (stitch.c). If even
+ *       that fails (what is free lies in pieces of chunks), the base grows by a chunk, and the item
+ *       is told to the caller, who may reserve it next time.
  * AHEAD  Items that wrap around the horizon and reserved ones are placed before the sweep; others
  *       that are live with them see their bytes as taken (`masked`).
  * COST  A hole is two short scans (free_ranges.h); a stitch walks the free ranges once.
@@ -323,13 +322,7 @@ static bool clear_of_reserved(pleat__sweep *sweep, pleat__range range, uint32_t 
 static bool find_quickly(pleat__sweep *sweep, uint32_t item, uint8_t policy, uint32_t end,
                          uint64_t *place)
 {
-    uint64_t size = size_of(sweep, item), hint = sweep->job->hints[item];
-    pleat__range range = {hint, hint + size};
-    if ((policy & PLEAT__FOLD_HINT) && pleat__gaps_holds(&sweep->gaps, range) &&
-        clear_of_reserved(sweep, range, end)) {
-        *place = hint;
-        return true;
-    }
+    uint64_t size = size_of(sweep, item);
     return find_hole(sweep, size, policy, place) &&
            clear_of_reserved(sweep, (pleat__range){*place, *place + size}, end);
 }
@@ -398,15 +391,11 @@ static pleat_result place_reserved(pleat__sweep *sweep, uint32_t position, uint8
             pleat__items_meet(job->problem, item, other))
             PLEAT_TRY(take_free(sweep, other, true));
     }
-    uint64_t size = size_of(sweep, item), *place = &sweep->out->places[item];
-    pleat__range hint = {job->hints[item], job->hints[item] + size};
-    bool grew = false, found = (policy & PLEAT__FOLD_HINT) && pleat__gaps_holds(&sweep->gaps, hint);
-    if (found)
-        *place = hint.begin;
-    else
-        PLEAT_TRY(find_around_passing(sweep, item, policy, place, &found));
+    uint64_t *place = &sweep->out->places[item];
+    bool grew = false, found;
+    PLEAT_TRY(find_around_passing(sweep, item, policy, place, &found));
     if (!found)
-        PLEAT_TRY(find_place(sweep, size, policy, place, &grew));
+        PLEAT_TRY(find_place(sweep, size_of(sweep, item), policy, place, &grew));
     PLEAT_TRY(unmask(sweep, kept));
     return sweep->over ? PLEAT_OK : reserve(sweep, position);
 }

@@ -661,7 +661,7 @@ int cli_plan(int argc, char **argv)
                     "contiguous placement: auto (the best of all), or one of\n"
                     "size, area, lifetime, sweep, stweaver, search"),
         OPTION_NUMBER('s', "seconds", &wanted->seconds, "N", 0, 86400,
-                      "search for a better plan, about as long (1); 0: one pass"),
+                      "search for a better plan, about as long (0.5); 0: one pass"),
         OPTION_BYTES('c', "chunk", &wanted->chunk_bytes, "SIZE", 1, "of physical memory (2MiB)"),
         OPTION_COUNT('\0', "max-maps", &wanted->max_maps, "N", 1, UINT32_MAX,
                      "most aliased pages; each costs 4 KiB of host memory"),
