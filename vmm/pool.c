@@ -167,11 +167,21 @@ static void unclaim(pleat__space *space, uint64_t bytes)
 
 pleat_result pleat__space_set_tenant(pleat__space *space, pleat__tenant *tenant)
 {
-    uint64_t claimed = atomic_load(&space->claimed);
+    uint64_t claimed = atomic_load(&space->claimed), physical = space->physical;
     if (tenant != NULL && claimed != 0)
         PLEAT_TRY(pleat__tenant_claim(tenant, claimed));
+    pleat__space_count(space, -physical);
     space->tenant = tenant;
+    pleat__space_count(space, physical);
     return PLEAT_OK;
+}
+
+void pleat__space_count(pleat__space *space, uint64_t more)
+{
+    space->physical += more;
+    space->peak = space->physical > space->peak ? space->physical : space->peak;
+    if (space->tenant != NULL)
+        pleat__tenant_count(space->tenant, more);
 }
 
 /* Whether something was given back, so that another try is worth it. */
@@ -235,8 +245,7 @@ static pleat_result finish_chunk(pleat__space *space, pleat__chunk *chunk, pleat
         uint32_t id = chunk->id;
         *chunk = *made;
         chunk->id = id;
-        space->physical += made->rests ? 0 : chunk_bytes(space, chunk);
-        space->peak = space->physical > space->peak ? space->physical : space->peak;
+        pleat__space_count(space, made->rests ? 0 : chunk_bytes(space, chunk));
         *out = chunk;
     } else {
         pleat__pool_drop_record(space, chunk);
@@ -320,7 +329,7 @@ static bool release_unpooled(pleat__space *space, pleat__chunk *chunk)
     pthread_mutex_lock(&space->lock);
     if (gone) {
         space->host -= chunk->on_host ? chunk->pages * space->page_bytes : 0;
-        space->physical -= bytes;
+        pleat__space_count(space, -bytes);
         pleat__pool_drop_record(space, chunk);
     } else {
         chunk->next = space->unreleased;
@@ -394,7 +403,7 @@ static bool release_chunk(pleat__space *space, pleat__chunk *chunk)
     uint64_t bytes = chunk_bytes(space, chunk);
     pthread_mutex_lock(&space->lock);
     if (gone) {
-        space->physical -= bytes;
+        pleat__space_count(space, -bytes);
         pleat__pool_drop_record(space, chunk);
     } else {
         pool_add(space, chunk);

@@ -165,6 +165,7 @@ void pleat__space_destroy(pleat__space *space)
         return;
     unmap_everything(space);
     pleat__pool_destroy(space);
+    pleat__space_count(space, -space->physical);
     space->vmm.ops->free_range(space->vmm.self, space->base, space->window_bytes);
     pthread_mutex_destroy(&space->lock);
     pthread_rwlock_destroy(&space->places);

@@ -185,8 +185,11 @@ static void mend(pleat__space *space, run part)
 static void account(pleat__space *space, uint64_t bytes, bool on_host, bool made)
 {
     pthread_mutex_lock(&space->lock);
-    *(on_host ? &space->host : &space->physical) += made ? bytes : -bytes;
-    space->peak = space->physical > space->peak ? space->physical : space->peak;
+    uint64_t more = made ? bytes : -bytes;
+    if (on_host)
+        space->host += more;
+    else
+        pleat__space_count(space, more);
     pthread_mutex_unlock(&space->lock);
 }
 

@@ -11,14 +11,17 @@
 
 #define SECOND_NS UINT64_C(1000000000) /* D213 */
 
-/* What the process has beside Pleat's `own` bytes. */
-static void note_used(pleat_runtime *runtime, pleat_result known, uint64_t used, uint64_t own)
+/* What the process has beside the runtime's `own` bytes, and beside its tenants'. */
+static void note_used(pleat_runtime *runtime, pleat_result known, uint64_t used, uint64_t own,
+                      uint64_t tenants)
 {
     pleat__limits *limits = &runtime->limits;
     limits->measured_ns = runtime->vmm.ops->clock_ns(runtime->vmm.self);
     limits->is_measured = known == PLEAT_OK;
-    if (limits->is_measured)
+    if (limits->is_measured) {
         limits->other_bytes = used > own ? used - own : 0;
+        limits->untold_bytes = used > tenants ? used - tenants : 0;
+    }
 }
 
 pleat_result pleat__limits_begin(pleat_runtime *runtime, uint64_t budget_bytes)
@@ -39,7 +42,7 @@ pleat_result pleat__limits_begin(pleat_runtime *runtime, uint64_t budget_bytes)
     /* One that leaves all there is is none. */
     if (limits->world.bytes >= limits->device_bytes)
         limits->world = (pleat__limit){0};
-    note_used(runtime, known, used, 0);
+    note_used(runtime, known, used, 0, 0);
     return PLEAT_OK;
 }
 
@@ -49,10 +52,11 @@ void pleat__limits_measure(pleat_runtime *runtime)
     pleat__gate_leave(&runtime->gate);
     /* Before the question, or memory that Pleat gets meanwhile would count twice. */
     uint64_t own = pleat__space_stats_of(runtime->space).physical_bytes;
+    uint64_t tenants = pleat__tenancy_process_bytes(runtime->tenancy);
     pleat_result known =
         runtime->vmm.ops->process_memory(runtime->vmm.self, runtime->device, &used, &limit);
     pleat__gate_enter(&runtime->gate);
-    note_used(runtime, known, used, own);
+    note_used(runtime, known, used, own, tenants);
     pleat__limits_settle(runtime);
 }
 

@@ -18,9 +18,10 @@ typedef struct pleat__limits {
     pleat__limit world;    /* the strictest of the process's */
     uint64_t budget_bytes; /* 0: none */
     uint64_t device_bytes;
-    uint64_t other_bytes; /* of the process and not Pleat's, when it was last measured */
-    bool is_measured;     /* it could be */
-    uint64_t measured_ns; /* when */
+    uint64_t other_bytes;  /* of the process and not Pleat's, when it was last measured */
+    uint64_t untold_bytes; /* of the process and none of its tenants', by then */
+    bool is_measured;      /* it could be */
+    uint64_t measured_ns;  /* when */
 } pleat__limits;
 
 /* Reads the environment and asks the driver. pre: nobody else has the runtime, which has its space.

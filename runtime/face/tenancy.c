@@ -57,7 +57,8 @@ static pleat_result join(pleat__tenancy *tenancy, const pleat__conf *conf)
                                      .cap_bytes = runtime->limit_bytes,
                                      .priority = (uint32_t)conf->priority};
     PLEAT_TRY(pleat__tenant_join(&options, &tenancy->tenant));
-    pleat__tenant_tell(tenancy->tenant, runtime->limits.other_bytes, 0, 0);
+    uint64_t used = runtime->limits.untold_bytes, others = pleat__tenancy_process_bytes(tenancy);
+    pleat__tenant_tell(tenancy->tenant, used > others ? used - others : 0, 0, 0);
     return pleat__space_set_tenant(runtime->space, tenancy->tenant);
 }
 
@@ -155,7 +156,7 @@ static void tell(pleat__tenancy *tenancy, bool resting, uint64_t now)
     /* Nearly: asking the policy would have it look at all that is free, under the lock. */
     uint64_t physical = pleat__space_stats_of(runtime->space).physical_bytes;
     uint64_t live = runtime->stats.live_bytes, idle = physical > live ? physical - live : 0;
-    uint64_t other = runtime->limits.other_bytes;
+    uint64_t other = runtime->limits.untold_bytes;
     pleat__gate_leave(&runtime->gate);
     pleat__tenant_tell(tenancy->tenant, other, idle,
                        pleat__space_stats_of(runtime->space).host_bytes);
@@ -314,6 +315,12 @@ void pleat__tenancy_raise(pleat__tenancy *tenancy, uint64_t cap_bytes)
 {
     if (tenancy != NULL && tenancy->tenant != NULL)
         pleat__tenant_raise(tenancy->tenant, cap_bytes);
+}
+
+uint64_t pleat__tenancy_process_bytes(const pleat__tenancy *tenancy)
+{
+    bool shares = tenancy != NULL && tenancy->tenant != NULL;
+    return shares ? pleat__tenant_process_bytes(tenancy->tenant) : 0;
 }
 
 uint64_t pleat__tenancy_allowed(const pleat__tenancy *tenancy, uint64_t cap)

@@ -48,6 +48,8 @@ void pleat__tenancy_pause(pleat_runtime *runtime);
 void pleat__tenancy_served(pleat__tenancy *tenancy);
 /* The runtime's own cap is so many bytes by now. */
 void pleat__tenancy_raise(pleat__tenancy *tenancy, uint64_t cap_bytes);
+/* What exists of the memory of all tenants that this process has in the ledger. Without a lock. */
+uint64_t pleat__tenancy_process_bytes(const pleat__tenancy *tenancy);
 /* The most that the runtime may have now: less than its cap while it owes. */
 uint64_t pleat__tenancy_allowed(const pleat__tenancy *tenancy, uint64_t cap);
 

@@ -367,20 +367,39 @@ void pleat__tenant_unclaim(pleat__tenant *tenant, uint64_t bytes)
 void pleat__tenant_want(pleat__tenant *tenant, uint64_t bytes)
 {
     pthread_mutex_lock(&tenant->lock);
-    bool news = tenant->want != bytes;
-    tenant->want = least(bytes, tenant->device_bytes);
-    if (bytes != 0)
+    uint64_t want = least(bytes, tenant->device_bytes);
+    bool news = tenant->want != want;
+    tenant->want = want;
+    if (want != 0)
         tenant->want_ns = pleat__now_ns();
-    if (news || bytes != 0)
+    if (news || want != 0)
         change(tenant, news);
     pthread_mutex_unlock(&tenant->lock);
+}
+
+void pleat__tenant_count(pleat__tenant *tenant, uint64_t more)
+{
+    atomic_fetch_add(&tenant->file->physical, more);
+}
+
+uint64_t pleat__tenant_process_bytes(const pleat__tenant *tenant)
+{
+    return atomic_load(&tenant->file->physical);
+}
+
+static bool is_first_of_process(const pleat__tenant *tenant)
+{
+    uint32_t first = 0;
+    while (!atomic_load(&tenant->file->own[first]))
+        first++;
+    return first == tenant->slot;
 }
 
 void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t idle_bytes,
                         uint64_t host_bytes)
 {
     pthread_mutex_lock(&tenant->lock);
-    uint64_t other = least(other_bytes, tenant->device_bytes);
+    uint64_t other = is_first_of_process(tenant) ? least(other_bytes, tenant->device_bytes) : 0;
     uint64_t idle = least(idle_bytes, tenant->use);
     if (other != tenant->other || idle != tenant->idle || host_bytes != tenant->host) {
         tenant->other = other;

@@ -67,8 +67,13 @@ void pleat__tenant_unclaim(pleat__tenant *tenant, uint64_t bytes);
 void pleat__tenant_raise(pleat__tenant *tenant, uint64_t cap_bytes);
 /* So many bytes are asked for and not there; 0: none any more. */
 void pleat__tenant_want(pleat__tenant *tenant, uint64_t bytes);
-/* What it has beside what it claimed (`other`: its context, libraries), could give back now
- * (`idle`), and has in host memory. For the others and for people. */
+/* So many bytes that it claimed exist by now, or, a difference that wraps around, do no more. */
+void pleat__tenant_count(pleat__tenant *tenant, uint64_t more);
+/* What exists so of all tenants that this process has in the ledger. */
+uint64_t pleat__tenant_process_bytes(const pleat__tenant *tenant);
+/* What its process has beside what its tenants claimed (`other`: the context, libraries), of which
+ * the first of these tenants speaks for all; and what it could give back now (`idle`), and has in
+ * host memory. For the others and for people. */
 void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t idle_bytes,
                         uint64_t host_bytes);
 

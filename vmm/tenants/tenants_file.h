@@ -46,6 +46,7 @@ typedef struct pleat__ledger_file {
     struct pleat__ledger_file *next; /* of the process's */
     _Atomic bool own[PLEAT__TENANTS_MOST]; /* entries of this process: its own locks it is not told
                                               of */
+    _Atomic uint64_t physical;             /* bytes of their memory that exist */
 } pleat__ledger_file;
 
 /* The number of a group; -1: of no name (NULL or ""). PLEAT_E_INVALID: there is none. */

@@ -67,6 +67,18 @@ static uint64_t physical(pleat_runtime *runtime)
     return pleat_stats_of(runtime).physical_bytes;
 }
 
+static void list_tenants(pleat__tenant_entry entries[PLEAT__TENANTS_MOST], uint32_t expected)
+{
+    char name[96];
+    pleat__tenants *all;
+    uint32_t count;
+    snprintf(name, sizeof name, "pleat-u%u-host-0.tenants", geteuid());
+    assert_ok(pleat__tenants_open(name, &all));
+    assert_ok(pleat__tenants_list(all, entries, &count));
+    pleat__tenants_close(all);
+    assert_int_equal(count, expected);
+}
+
 static double milliseconds(void)
 {
     struct timespec now;
@@ -549,6 +561,54 @@ static void tenancy_two_resumes_wait_for_the_same_room(void **state)
     end_pair(&p);
 }
 
+/* ---- two tenants of one process ---- */
+
+static uint64_t others_of(pleat_runtime *runtime)
+{
+    pleat_limits limits = {.size = sizeof limits};
+    assert_ok(pleat_limits_of(runtime, &limits));
+    return limits.other_bytes;
+}
+
+/* A limit of the process's own leaves a runtime what the process's other one does not have; in the
+ * ledger each has an entry, and what is no tenant's is there once. */
+static void tenancy_tenants_of_one_process_count_once(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va lent[14], own;
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    begin_pair(&p, "tenants:user,guarantee:40m,grace_ms:20000", "tenants:user");
+    assert_ok(pleat__host_set_other(&p.f.host, 0, 6 * MIB, 0));
+    take_all(p.other, lent, 14);
+    assert_int_equal(others_of(p.f.runtime), 6 * MIB + 56 * MIB);
+    assert_int_equal(others_of(p.other), 6 * MIB);
+    settle_for(250); /* the ledger is told */
+    list_tenants(entries, 2);
+    assert_int_equal(entries[0].other_bytes, 6 * MIB);
+    assert_int_equal(entries[1].other_bytes, 0);
+    /* What one gives back the other one has at once, before anything is measured again. */
+    free_all(p.other, lent, 7);
+    assert_ok(pleat_alloc(p.f.runtime, 24 * MIB, 0, &own));
+    free_all(p.f.runtime, &own, 1);
+    /* The first one leaves, and the other one speaks for the process, until another one joins. */
+    pleat_runtime_destroy(p.f.runtime);
+    p.f.runtime = p.other;
+    p.other = NULL;
+    list_tenants(entries, 1);
+    for (int tries = 0; entries[0].other_bytes != 6 * MIB; tries++) {
+        assert_true(tries < 500);
+        settle_for(20);
+        list_tenants(entries, 1);
+    }
+    p.other = make(&p.f, "tenants:user");
+    list_tenants(entries, 2);
+    assert_int_equal(entries[0].use_bytes, 0);
+    assert_int_equal(entries[0].other_bytes, 6 * MIB);
+    free_all(p.f.runtime, lent + 7, 7);
+    end_pair(&p);
+}
+
 /* ---- above a guarantee ---- */
 
 #define PIECE (4 * MIB)
@@ -703,9 +763,9 @@ int main(void)
         cmocka_unit_test(tenancy_a_device_that_others_fill_is_refused_in_time),
         cmocka_unit_test(tenancy_a_larger_budget_raises_the_cap),
         cmocka_unit_test(tenancy_two_resumes_wait_for_the_same_room),
+        cmocka_unit_test(tenancy_tenants_of_one_process_count_once),
         cmocka_unit_test(tenancy_a_process_killed_in_a_pause_or_a_resume_leaves_its_share),
         cmocka_unit_test(tenancy_nothing_is_left_whatever_fails),
-
     };
     return cmocka_run_group_tests_name("tenancy", tests, open_ledger_folder, NULL);
 }
