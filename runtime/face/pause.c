@@ -408,19 +408,19 @@ static pleat_result wake(pleat_runtime *runtime, pleat__pause *pause)
 
 pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
 {
-    uint64_t then = 0, bytes = bytes_of(runtime, pause);
+    pleat__waiting waiting = {.bytes = bytes_of(runtime, pause)};
     pleat_result result;
     pause->wakes = true;
     for (;;) {
         pleat__gate_leave(&runtime->gate);
         result = wake(runtime, pause);
         pleat__gate_enter(&runtime->gate);
-        if (!pleat__is_shortage(result) || !pleat__tenancy_await(runtime->tenancy, bytes, &then))
+        if (!pleat__is_shortage(result) || !pleat__tenancy_await(runtime->tenancy, &waiting))
             break;
     }
     pleat__gate_await_turn(&runtime->gate);
     pleat_error why = pleat__failure(result);
-    pleat__tenancy_served(runtime->tenancy);
+    pleat__tenancy_served(runtime->tenancy, &waiting);
     pause->wakes = false;
     if (pleat__fail_again(&why) != PLEAT_OK)
         return pleat__context(result, "resume");

@@ -240,13 +240,13 @@ static pleat_result ask_again(pleat_runtime *runtime, uint64_t bytes, pleat_stre
 static pleat_result ask_tenants(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                 pleat_result result, pleat_va *address)
 {
-    uint64_t then = 0, pages;
-    if (!pleat__round_up(bytes, pleat__space_page_bytes(runtime->space), &pages))
+    pleat__waiting waiting = {0};
+    if (!pleat__round_up(bytes, pleat__space_page_bytes(runtime->space), &waiting.bytes))
         return result;
-    while (pleat__is_shortage(result) && pleat__tenancy_await(runtime->tenancy, pages, &then))
+    while (pleat__is_shortage(result) && pleat__tenancy_await(runtime->tenancy, &waiting))
         result = ask_again(runtime, bytes, stream, address);
     pleat__gate_await_turn(&runtime->gate);
-    pleat__tenancy_served(runtime->tenancy);
+    pleat__tenancy_served(runtime->tenancy, &waiting);
     return result;
 }
 

@@ -29,14 +29,14 @@ struct pleat__tenancy {
     pleat__tenant *tenant; /* NULL: there is a watermark only */
     uint64_t watermark;    /* bytes; 0: none */
     uint64_t grace_ns;
-    uint64_t owed;      /* bytes to be paid at the next iteration's end */
-    uint64_t allowed;   /* by the ledger, when it was last looked at */
-    uint64_t news;      /* of the ledger, when it was last looked at */
-    uint64_t reclaim;   /* how often people had asked by then */
-    uint64_t requests;  /* of the runtime, by then */
-    uint64_t quiet_ns;  /* since when there was none */
-    uint64_t told_ns;   /* when the ledger was last told what is idle */
-    uint64_t wanted_ns; /* when the request that waits began to; 0: none does */
+    uint64_t owed;     /* bytes to be paid at the next iteration's end */
+    uint64_t allowed;  /* by the ledger, when it was last looked at */
+    uint64_t news;     /* of the ledger, when it was last looked at */
+    uint64_t reclaim;  /* how often people had asked by then */
+    uint64_t requests; /* of the runtime, by then */
+    uint64_t quiet_ns; /* since when there was none */
+    uint64_t told_ns;  /* when the ledger was last told what is idle */
+    uint64_t wanted;   /* bytes of all requests that wait now */
     pleat__ticker ticker;
     bool started;
 };
@@ -141,6 +141,14 @@ static bool is_low(const pleat__tenancy *tenancy)
     return result == PLEAT_OK && free_bytes < tenancy->watermark;
 }
 
+/* What is idle, nearly: asking the policy would have it look at all that is free. With the lock. */
+static uint64_t idle_of(const pleat_runtime *runtime)
+{
+    uint64_t physical = pleat__space_stats_of(runtime->space).physical_bytes;
+    uint64_t live = runtime->stats.live_bytes;
+    return physical > live ? physical - live : 0;
+}
+
 /* A few times a second: gives way below the watermark, and says what is idle. With the turn. */
 static void tell(pleat__tenancy *tenancy, bool resting, uint64_t now)
 {
@@ -153,9 +161,7 @@ static void tell(pleat__tenancy *tenancy, bool resting, uint64_t now)
     if (tenancy->tenant == NULL)
         return;
     pleat__limits_follow(runtime);
-    /* Nearly: asking the policy would have it look at all that is free, under the lock. */
-    uint64_t physical = pleat__space_stats_of(runtime->space).physical_bytes;
-    uint64_t live = runtime->stats.live_bytes, idle = physical > live ? physical - live : 0;
+    uint64_t idle = idle_of(runtime);
     uint64_t other = runtime->limits.untold_bytes;
     pleat__gate_leave(&runtime->gate);
     pleat__tenant_tell(tenancy->tenant, other, idle,
@@ -251,12 +257,13 @@ void pleat__tenancy_pause(pleat_runtime *runtime)
 }
 
 /* With the turn; the lock is left meanwhile. */
-static pleat__standing ask(pleat__tenancy *tenancy, uint64_t bytes)
+static pleat__standing ask(pleat__tenancy *tenancy)
 {
     pleat__gate *gate = &tenancy->runtime->gate;
     pleat__standing standing;
+    uint64_t wanted = tenancy->wanted;
     pleat__gate_leave(gate);
-    pleat__tenant_want(tenancy->tenant, bytes);
+    pleat__tenant_want(tenancy->tenant, wanted);
     pleat__tenant_look(tenancy->tenant, &standing);
     pleat__gate_enter(gate);
     tenancy->allowed = standing.allowed_bytes;
@@ -277,37 +284,36 @@ static uint64_t patience(const pleat__tenancy *tenancy, const pleat__standing *s
     return is_own || tenancy->grace_ns < BORROW_NS ? tenancy->grace_ns : BORROW_NS;
 }
 
-/* *then: room that was tried in vain, UINT64_MAX where it was enough: then the device has less than
- * the ledger says, and it is tried again after a moment. */
-bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *then)
+bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__waiting *waiting)
 {
     if (tenancy == NULL || tenancy->tenant == NULL)
         return false;
-    if (tenancy->wanted_ns == 0)
-        tenancy->wanted_ns = pleat__now_ns();
+    if (waiting->since_ns == 0) {
+        waiting->since_ns = pleat__now_ns();
+        tenancy->wanted += waiting->bytes;
+    }
     for (bool waited = false;; waited = true) {
-        pleat__standing standing = ask(tenancy, bytes);
-        uint64_t room = room_of(&standing);
-        bool enough = room >= bytes;
-        if (room > *then || (enough && waited)) {
-            *then = enough ? UINT64_MAX : room;
+        pleat__standing standing = ask(tenancy);
+        uint64_t room = room_of(&standing), tried = waiting->tried;
+        uint64_t there = room + idle_of(tenancy->runtime);
+        bool enough = room >= waiting->bytes;
+        waiting->tried = enough ? UINT64_MAX : there;
+        if (there > tried || (enough && waited))
             return true;
-        }
-        *then = enough ? UINT64_MAX : room;
         if (!standing.is_shared ||
-            pleat__now_ns() - tenancy->wanted_ns >= patience(tenancy, &standing))
+            pleat__now_ns() - waiting->since_ns >= patience(tenancy, &standing))
             return false;
         pleat__tenancy_pause(tenancy->runtime);
     }
 }
 
-void pleat__tenancy_served(pleat__tenancy *tenancy)
+void pleat__tenancy_served(pleat__tenancy *tenancy, const pleat__waiting *waiting)
 {
-    if (tenancy == NULL || tenancy->wanted_ns == 0)
+    if (tenancy == NULL || waiting->since_ns == 0)
         return;
-    tenancy->wanted_ns = 0;
+    uint64_t wanted = tenancy->wanted -= waiting->bytes;
     pleat__gate_leave(&tenancy->runtime->gate);
-    pleat__tenant_want(tenancy->tenant, 0);
+    pleat__tenant_want(tenancy->tenant, wanted);
     pleat__gate_enter(&tenancy->runtime->gate);
 }
 

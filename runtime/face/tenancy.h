@@ -1,7 +1,7 @@
 /*
  * tenancy.h: a runtime among others on its device. With the setting `tenants` it claims what it
- * makes of the ledger that they share (vmm/tenants.h), and gives way; with `watermark` it gives way
- * to whoever else takes memory of the device, in this process or another.
+ * makes of the ledger that they share (vmm/tenants/tenants.h), and gives way; with `watermark` it
+ * gives way to whoever else takes memory of the device, in this process or another.
  *
  * GIVING  A thread looks at the ledger a hundred times a second. What the runtime has borrowed and
  *         the lender wants back goes at once as far as it is idle, and the rest at the end of the
@@ -38,14 +38,25 @@ void pleat__tenancy_leave(pleat__tenancy *tenancy);
 /* An iteration ends: what is owed is paid as far as it is idle. Where another thread has the turn
  * the tenancy's own thread does it. */
 void pleat__tenancy_mark(pleat__tenancy *tenancy);
-/* A request of `bytes` finds no room. Whether there is more than when it was asked last (*then,
- * which begins as 0): after waiting for it, for as long as the grace time lasts. pre: the turn,
- * which is left meanwhile, as the lock is. */
-bool pleat__tenancy_await(pleat__tenancy *tenancy, uint64_t bytes, uint64_t *then);
+/* One request that waits for room; it begins with its bytes and nothing else. Several threads' wait
+ * at once, each for a grace time of its own. */
+typedef struct pleat__waiting {
+    uint64_t bytes;
+    uint64_t since_ns; /* when it began to wait; 0: it has not */
+    uint64_t tried;    /* in vain: room, and what was idle, of which other threads free some and
+                          requests that are refused leave some; UINT64_MAX where the room was
+                          enough: then the device has less than the ledger says, and it is tried
+                          again after a moment */
+} pleat__waiting;
+/* The request finds no room. Whether there is more than when it was asked last: after waiting for
+ * it, for as long as its grace time lasts. pre: the turn, which is left meanwhile, as the lock is.
+ */
+bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__waiting *waiting);
 /* Lets others have lock and turn for a moment, as waiting does between two looks. pre: the turn */
 void pleat__tenancy_pause(pleat_runtime *runtime);
-/* The request has ended, served or not. */
-void pleat__tenancy_served(pleat__tenancy *tenancy);
+/* The request has ended, served or not, and whether or not it waited. pre: the turn; the lock is
+ * left meanwhile */
+void pleat__tenancy_served(pleat__tenancy *tenancy, const pleat__waiting *waiting);
 /* The runtime's own cap is so many bytes by now. */
 void pleat__tenancy_raise(pleat__tenancy *tenancy, uint64_t cap_bytes);
 /* What exists of the memory of all tenants that this process has in the ledger. Without a lock. */

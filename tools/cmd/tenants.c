@@ -1,5 +1,5 @@
 /*
- * tenants.c: `pleat tenants`: who shares a device, and on what terms (vmm/tenants.h).
+ * tenants.c: `pleat tenants`: who shares a device, and on what terms (vmm/tenants/tenants.h).
  */
 #include <tools/cli.h>
 #include <tools/json.h>

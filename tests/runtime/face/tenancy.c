@@ -609,6 +609,116 @@ static void tenancy_tenants_of_one_process_count_once(void **state)
     end_pair(&p);
 }
 
+/* ---- two requests that wait at once ---- */
+
+/* One thread's request, and how long it took. */
+typedef struct asker {
+    pleat_runtime *runtime;
+    uint64_t bytes;
+    pthread_t thread;
+    pleat_va got;
+    pleat_result result;
+    double took; /* milliseconds */
+} asker;
+
+static void *ask_once(void *context)
+{
+    asker *a = context;
+    double begun = milliseconds();
+    a->result = pleat_alloc(a->runtime, a->bytes, 0, &a->got);
+    a->took = milliseconds() - begun;
+    return NULL;
+}
+
+static void begin_asking(asker *a)
+{
+    assert_int_equal(pthread_create(&a->thread, NULL, ask_once, a), 0);
+}
+
+/* What the runtime's tenant, the first of the ledger, asks for. */
+static uint64_t wanted(void)
+{
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    list_tenants(entries, 2);
+    return entries[0].want_bytes;
+}
+
+static void await_wanted(uint64_t bytes)
+{
+    for (int tries = 0; wanted() != bytes; tries++) {
+        assert_true(tries < 5000);
+        settle_for(2);
+    }
+}
+
+static void tenancy_a_request_waits_on_when_another_ones_wait_ends(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va lent[15];
+    begin_pair(&p, "tenants:user,guarantee:40m,grace_ms:60000", "tenants:user");
+    asker large = {.runtime = p.f.runtime, .bytes = 24 * MIB};
+    asker small = {.runtime = p.f.runtime, .bytes = 8 * MIB};
+    take_all(p.other, lent, 15);
+    begin_asking(&large);
+    await_wanted(24 * MIB);
+    begin_asking(&small);
+    await_wanted(32 * MIB); /* both */
+    free_all(p.other, lent, 2);
+    assert_int_equal(pthread_join(small.thread, NULL), 0);
+    assert_ok(small.result);
+    await_wanted(24 * MIB);
+    free_all(p.other, lent + 2, 13);
+    assert_int_equal(pthread_join(large.thread, NULL), 0);
+    assert_ok(large.result);
+    await_wanted(0);
+    free_all(p.f.runtime, &large.got, 1);
+    free_all(p.f.runtime, &small.got, 1);
+    end_pair(&p);
+}
+
+static void tenancy_a_request_that_waits_gets_what_its_own_process_frees(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va lent[6], own[10];
+    begin_pair(&p, "tenants:user,guarantee:48m,grace_ms:20000", "tenants:user");
+    asker a = {.runtime = p.f.runtime, .bytes = 8 * MIB};
+    take_all(p.f.runtime, own, 10);
+    take_all(p.other, lent, 6);
+    begin_asking(&a);
+    await_wanted(8 * MIB);
+    free_all(p.f.runtime, own, 2);
+    assert_int_equal(pthread_join(a.thread, NULL), 0);
+    assert_ok(a.result);
+    assert_true(a.took < 10000);
+    free_all(p.f.runtime, &a.got, 1);
+    free_all(p.f.runtime, own + 2, 8);
+    free_all(p.other, lent, 6);
+    end_pair(&p);
+}
+
+static void tenancy_each_request_has_a_grace_time_of_its_own(void **state)
+{
+    (void)state;
+    pair p;
+    pleat_va lent[15];
+    begin_pair(&p, "tenants:user,guarantee:40m,grace_ms:400", "tenants:user");
+    asker first = {.runtime = p.f.runtime, .bytes = 24 * MIB};
+    asker second = {.runtime = p.f.runtime, .bytes = 8 * MIB};
+    take_all(p.other, lent, 15);
+    begin_asking(&first);
+    settle_for(200);
+    begin_asking(&second);
+    assert_int_equal(pthread_join(first.thread, NULL), 0);
+    assert_int_equal(pthread_join(second.thread, NULL), 0);
+    assert_int_equal(first.result, PLEAT_E_BUDGET);
+    assert_int_equal(second.result, PLEAT_E_BUDGET);
+    assert_true(first.took >= 399 && second.took >= 399);
+    free_all(p.other, lent, 15);
+    end_pair(&p);
+}
+
 /* ---- above a guarantee ---- */
 
 #define PIECE (4 * MIB)
@@ -764,6 +874,9 @@ int main(void)
         cmocka_unit_test(tenancy_a_larger_budget_raises_the_cap),
         cmocka_unit_test(tenancy_two_resumes_wait_for_the_same_room),
         cmocka_unit_test(tenancy_tenants_of_one_process_count_once),
+        cmocka_unit_test(tenancy_a_request_waits_on_when_another_ones_wait_ends),
+        cmocka_unit_test(tenancy_a_request_that_waits_gets_what_its_own_process_frees),
+        cmocka_unit_test(tenancy_each_request_has_a_grace_time_of_its_own),
         cmocka_unit_test(tenancy_a_process_killed_in_a_pause_or_a_resume_leaves_its_share),
         cmocka_unit_test(tenancy_nothing_is_left_whatever_fails),
     };
