@@ -1,9 +1,9 @@
 /*
  * tenancy.c: see tenancy.h.
  *
- * LOCKING  The runtime's lock guards all of a tenancy. The ledger's calls take microseconds and,
- *          should another process keep its lock, two seconds at most: they are made without the
- *          runtime's lock, or with the turn and that lock left.
+ * LOCKING  The runtime's lock guards all of a tenancy. The ledger's calls take microseconds, and to
+ *          join, should another process keep its lock, two seconds at most: they are made without
+ *          the runtime's lock, or with the turn and that lock left.
  */
 #include <runtime/face/tenancy.h>
 

@@ -1,15 +1,18 @@
 /*
- * tenants_file.c: a ledger's file, as the threads of one process open and close it.
+ * tenants_file.c: a ledger's file, as the threads of one process open and close it, and its lock,
+ * which another one does not give back.
  */
 #include "../ledger_folder.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <vmm/tenants/tenants.h>
+#include <vmm/tenants/tenants_file.h>
 
 #define PATIENCE_MS 300
 
@@ -84,10 +87,64 @@ static void tenants_who_join_while_the_last_one_leaves_live(void **state)
     pleat__tenant_leave(other.tenant);
 }
 
+/* Another process, which has the ledger's lock by then and does not give it back. */
+static pid_t start_holder(void)
+{
+    int said[2];
+    char letter;
+    assert_int_equal(pipe(said), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        pleat__ledger_file *file;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (pleat__ledger_open(&options, &file) != PLEAT_OK ||
+            pleat__ledger_lock(file) != PLEAT_OK || write(said[1], "+", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(said[1]);
+    assert_int_equal(read(said[0], &letter, 1), 1);
+    close(said[0]);
+    return child;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* A claim waits for no other process, whatever is in the ledger. */
+static void tenants_entries_are_mended_without_the_ledgers_lock(void **state)
+{
+    (void)state;
+    pleat__tenant *tenant;
+    pleat__ledger_file *file;
+    pleat__tenant_entry entry;
+    assert_ok(pleat__tenant_join(&options, &tenant));
+    assert_ok(pleat__ledger_open(&options, &file));
+    pid_t child = start_holder();
+    atomic_store(&file->map->slots[0].cap_bytes, UINT64_MAX);
+    uint64_t begun = now_ns();
+    assert_ok(pleat__tenant_claim(tenant, 1 << 20));
+    assert_true(now_ns() - begun < 1000000000);
+    assert_true(pleat__ledger_read(file, 0, options.device_bytes, &entry));
+    assert_false(entry.damaged);
+    assert_int_equal(entry.cap_bytes, options.device_bytes);
+    assert_int_equal(entry.use_bytes, 1 << 20);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    pleat__ledger_close(file);
+    pleat__tenant_leave(tenant);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_who_join_while_the_last_one_leaves_live),
+        cmocka_unit_test(tenants_entries_are_mended_without_the_ledgers_lock),
     };
     return cmocka_run_group_tests_name("tenants_file", tests, open_ledger_folder, NULL);
 }

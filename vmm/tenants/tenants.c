@@ -134,6 +134,7 @@ static void program_name(char name[PLEAT__TENANT_NAME])
 static void write_name(pleat__slot *slot, const char *given)
 {
     char name[PLEAT__TENANT_NAME];
+    uint64_t words[sizeof name / sizeof(uint64_t)] = {0};
     if (given == NULL || *given == '\0')
         program_name(name);
     else
@@ -141,8 +142,9 @@ static void write_name(pleat__slot *slot, const char *given)
     for (char *at = name; *at != '\0'; at++)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             *at = '?';
-    memset(slot->name, 0, sizeof slot->name);
-    memcpy(slot->name, name, strlen(name));
+    memcpy(words, name, strlen(name));
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++)
+        atomic_store(&slot->name[w], words[w]);
 }
 
 static pleat_result check_guarantee(uint64_t guarantee, uint64_t guaranteed, uint64_t cap,
@@ -245,20 +247,17 @@ void pleat__tenant_raise(pleat__tenant *tenant, uint64_t cap_bytes)
 
 /* ---- claims ---- */
 
-/* The entry makes no sense: nothing is guaranteed any more, and the device is the cap. Where the
- * ledger's lock cannot be had that is so all the same, and the entry is written another time. */
+/* The entry makes no sense: nothing is guaranteed any more, and the device is the cap. Without the
+ * ledger's lock, which a claim would wait for: who sets terms meanwhile may have to do it again. */
 static void heal(const pleat__tenant *tenant)
 {
     pleat__slot *slot = &tenant->file->map->slots[tenant->slot];
-    if (pleat__ledger_lock(tenant->file) != PLEAT_OK)
-        return;
     atomic_store(&slot->pid, (uint64_t)getpid());
     atomic_store(&slot->uid, geteuid());
     write_name(slot, NULL);
     atomic_store(&slot->guarantee_bytes, 0);
     atomic_store(&slot->cap_bytes, tenant->device_bytes);
     atomic_store(&slot->priority, 0);
-    pleat__ledger_unlock(tenant->file);
 }
 
 /* What others may have set. Under the tenant's lock. */

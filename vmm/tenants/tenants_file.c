@@ -404,7 +404,10 @@ static bool is_name(const char *name)
 bool pleat__ledger_read_name(const pleat__ledger_file *file, uint32_t slot,
                              char name[PLEAT__TENANT_NAME])
 {
-    memcpy(name, file->map->slots[slot].name, PLEAT__TENANT_NAME);
+    uint64_t words[PLEAT__TENANT_NAME / sizeof(uint64_t)];
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++)
+        words[w] = atomic_load(&file->map->slots[slot].name[w]);
+    memcpy(name, words, sizeof words);
     if (is_name(name))
         return true;
     memcpy(name, "?", 2);

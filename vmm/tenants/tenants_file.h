@@ -16,7 +16,7 @@ typedef struct pleat__slot {
     _Atomic uint64_t guarantee_bytes, cap_bytes, priority; /* anybody's to set */
     _Atomic uint64_t reclaim;
     _Atomic uint64_t use_bytes, other_bytes, idle_bytes, host_bytes, want_bytes, want_ns;
-    char name[PLEAT__TENANT_NAME];
+    _Atomic uint64_t name[PLEAT__TENANT_NAME / sizeof(uint64_t)]; /* its letters, as in memory */
     unsigned char spare[120];
 } pleat__slot;
 
@@ -74,7 +74,8 @@ bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot);
  * it is nobody's. `alive` and the name are not set. Takes no lock. */
 bool pleat__ledger_read(const pleat__ledger_file *file, uint32_t slot, uint64_t device_bytes,
                         pleat__tenant_entry *entry);
-/* Its name, or "?" and false. With the ledger's lock, or one's own. */
+/* Its name, or "?" and false. Takes no lock: a name that is being written may be read as parts of
+ * two. */
 bool pleat__ledger_read_name(const pleat__ledger_file *file, uint32_t slot,
                              char name[PLEAT__TENANT_NAME]);
 /* Strikes out an entry whose tenant is dead; whether it did. Takes no lock: of several who find it
