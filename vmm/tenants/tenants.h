@@ -25,7 +25,11 @@
  *          group, mode, size and version. Every field is checked whenever it is read: an entry that
  *          makes no sense counts as one that has nothing and is guaranteed nothing. What a tenant
  *          has it knows itself, and writes anew with every change. So nonsense harms the one whose
- *          entry it is, until its next change.
+ *          entry it is, until its next change. Whoever may write the file may also make it shorter,
+ *          and that is not survived: each process that uses it ends by SIGBUS when it next looks.
+ *          A file with a name cannot be sealed against it, and reading and writing by calls of the
+ *          system would be slow and have no exchange of a word, which striking out the dead needs
+ *          (docs/limits.md).
  * ERRORS   PLEAT_E_INPUT: a file that is not trusted; PLEAT_E_IO; PLEAT_E_BUDGET: no room;
  *          PLEAT_E_LIMIT: no entry is left, or guarantees do not fit.
  * THREADS  Any.
