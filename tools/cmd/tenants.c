@@ -185,7 +185,7 @@ static pleat_result print_text(const options *o, const ledgers *found, FILE *out
     X(cap_bytes, "The most bytes that the tenant may have")                                        \
     X(use_bytes, "Bytes of the device that Pleat has for the tenant")                              \
     X(idle_bytes, "Of these, bytes on which nothing lies")                                         \
-    X(other_bytes, "Bytes that the tenant has beside Pleat's")                                     \
+    X(other_bytes, "Bytes that the tenant's process has beside its tenants'")                      \
     X(want_bytes, "Bytes that the tenant asks for and does not get")                               \
     X(host_bytes, "Bytes of host memory in the place of the device's")
 
