@@ -18,7 +18,7 @@
 #include "table.h"
 
 #include <internal/error.h>
-#include <vmm/mapper.h>
+#include <internal/thread.h>
 
 typedef struct event {
     CUevent event;
@@ -66,7 +66,7 @@ static void relax_own_thread(const pleat__cuda *cuda)
 {
     static _Thread_local bool relaxed;
     int mode = CU_CAPTURE_RELAXED;
-    if (!relaxed && pleat__on_mapper())
+    if (!relaxed && pleat__on_own_thread())
         relaxed = cuda->driver.cuThreadExchangeStreamCaptureMode(&mode) == CU_OK;
 }
 

@@ -20,22 +20,10 @@
 
 #define PATIENCE_NS 200000 /* D479 */
 
-static _Thread_local bool on_mapper;
-
-bool pleat__on_mapper(void)
-{
-    return on_mapper;
-}
-
-void pleat__be_own_thread(void)
-{
-    on_mapper = true;
-}
-
 struct pleat__mapper {
     pleat_vmm vmm;
     pleat__arena *arena;
-    pthread_t thread;
+    pleat__thread thread;
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t work;  /* something is queued, or it ends */
     pthread_cond_t over;  /* a job is done */
@@ -127,7 +115,6 @@ static void look_at_parked(pleat__mapper *mapper, bool wait)
 static void *run(void *context)
 {
     pleat__mapper *mapper = context;
-    pleat__be_own_thread();
     for (bool ended = false; !ended;) {
         pleat__job *job = next_job(mapper, &ended);
         if (job != NULL) {
@@ -181,7 +168,7 @@ void pleat__mapper_destroy(pleat__mapper *mapper)
     mapper->ending = true;
     pthread_cond_signal(&mapper->work);
     pthread_mutex_unlock(&mapper->lock);
-    pthread_join(mapper->thread, NULL);
+    pleat__thread_join(&mapper->thread);
     pthread_cond_destroy(&mapper->over);
     pthread_cond_destroy(&mapper->work);
     pthread_mutex_destroy(&mapper->lock);

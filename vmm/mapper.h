@@ -52,9 +52,5 @@ static inline bool pleat__job_done(const pleat__job *submitted)
 pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job);
 /* Waits until all that was submitted is done, also what is submitted meanwhile. */
 void pleat__mapper_drain(pleat__mapper *mapper);
-/* Whether the calling thread is a mapper's, or another one of Pleat's own. */
-bool pleat__on_mapper(void);
-/* The calling thread is one of Pleat's own: nobody waits for its calls. */
-void pleat__be_own_thread(void);
 
 #endif

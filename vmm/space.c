@@ -12,12 +12,12 @@
  *             alias = mapped - the pages of all chunks that are mapped at least once
  *             reserved = taken - given back while quarantined
  */
-#include "mapper.h"
 #include "space_internal.h"
 
 #include <internal/check.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/thread.h>
 #include <stdio.h>
 #include <string.h>
 #include <vmm/table.h>
@@ -34,7 +34,7 @@ pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, 
                                   pleat_result result)
 {
     atomic_fetch_add_explicit(&space->calls, 1, memory_order_relaxed);
-    if (pleat__on_mapper())
+    if (pleat__on_own_thread())
         atomic_fetch_add_explicit(&space->aside, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(result == PLEAT_OK ? count : &space->failed, 1, memory_order_relaxed);
     return pleat__told(result, "%s: the backend '%s' gave no reason", verb, space->vmm.ops->name);

@@ -1,5 +1,8 @@
 /*
  * internal/thread.h: threads of Pleat's own. They block all signals, which are the program's.
+ *
+ * Nobody waits for what such a thread does. So the time that it waits is not the program's, its
+ * verbs are counted by themselves, and it breaks no capture of a graph that the program begins.
  */
 #ifndef PLEAT_INTERNAL_THREAD_H
 #define PLEAT_INTERNAL_THREAD_H
@@ -8,15 +11,25 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+/* It belongs to whoever starts the thread, and stays where it is until the thread is joined. */
+typedef struct pleat__thread {
+    pthread_t id;
+    void *(*run)(void *context);
+    void *context;
+} pleat__thread;
+
 /* Starts a thread, named in at most 15 letters. PLEAT_E_LIMIT. */
-PLEAT_NODISCARD pleat_result pleat__thread_start(pthread_t *thread, const char *name,
+PLEAT_NODISCARD pleat_result pleat__thread_start(pleat__thread *thread, const char *name,
                                                  void *(*run)(void *), void *context);
+void pleat__thread_join(const pleat__thread *thread);
+/* Whether the calling thread was started by pleat__thread_start. */
+bool pleat__on_own_thread(void);
 /* Its timed waits are by the monotonic clock (clock.h). */
 void pleat__cond_init(pthread_cond_t *cond);
 
 /* A thread that does something every now and then, until it is told to end. */
 typedef struct pleat__ticker {
-    pthread_t thread;
+    pleat__thread thread;
     pthread_mutex_t lock; /* guards `ending` alone */
     pthread_cond_t end;
     bool ending;

@@ -5,6 +5,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/thread.h>
 #include <time.h>
 #include <vmm/table.h>
 
@@ -57,7 +58,7 @@ static void note_turn(pleat__gate *gate)
 /* The time, for waits of the program's threads; 0 on Pleat's own. */
 static uint64_t wait_begins(const pleat__gate *gate)
 {
-    return pleat__on_mapper() ? 0 : gate->vmm.ops->clock_ns(gate->vmm.self);
+    return pleat__on_own_thread() ? 0 : gate->vmm.ops->clock_ns(gate->vmm.self);
 }
 
 /* With the lock held. */
@@ -105,7 +106,7 @@ void pleat__gate_unlock(pleat__gate *gate)
  * each time: it is not waited for. */
 static void announce(pleat__gate *gate)
 {
-    atomic_fetch_add(&gate->awaited, !pleat__on_mapper());
+    atomic_fetch_add(&gate->awaited, !pleat__on_own_thread());
 }
 
 /* pre: it was announced. */
@@ -113,7 +114,7 @@ static void take_turn(pleat__gate *gate)
 {
     uint64_t begun = wait_begins(gate);
     pthread_mutex_lock(&gate->turn);
-    atomic_fetch_sub(&gate->awaited, !pleat__on_mapper());
+    atomic_fetch_sub(&gate->awaited, !pleat__on_own_thread());
     take_lock(gate, begun);
     note_turn(gate);
 }

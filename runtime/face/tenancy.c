@@ -215,7 +215,6 @@ static void *run(void *context)
 {
     pleat__tenancy *tenancy = context;
     pleat__gate *gate = &tenancy->runtime->gate;
-    pleat__be_own_thread();
     while (pleat__ticker_wait(&tenancy->ticker, TICK_NS)) {
         pleat__gate_lock(gate);
         bool due = is_due(tenancy);

@@ -7,7 +7,6 @@
 #include <internal/error.h>
 #include <internal/range.h>
 #include <sched.h>
-#include <signal.h>
 
 /* ---- a block ---- */
 
@@ -62,16 +61,13 @@ static int helpers_for(size_t blocks)
     return threads > 0 ? (int)threads - 1 : 0;
 }
 
-/* As many as the system gives; the program's signals are none of theirs. */
+/* As many as the system gives. */
 static void start_threads(pleat__pinning *pinning, int wanted)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pinning->thread_count < wanted &&
-           pthread_create(&pinning->threads[pinning->thread_count], NULL, work, pinning) == 0)
+           pleat__thread_start(&pinning->threads[pinning->thread_count], "pleat-pin", work,
+                               pinning) == PLEAT_OK)
         pinning->thread_count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* ---- the caller's ---- */
@@ -125,7 +121,7 @@ void pleat__pinning_end(pleat__pinning *pinning)
     pinning->left = 0;
     pthread_mutex_unlock(&pinning->lock);
     while (pinning->thread_count > 0)
-        pthread_join(pinning->threads[--pinning->thread_count], NULL);
+        pleat__thread_join(&pinning->threads[--pinning->thread_count]);
     while (pinning->count > pinning->taken)
         (void)pinning->vmm.ops->host_free(pinning->vmm.self, pinning->device,
                                           pinning->blocks[--pinning->count].memory);

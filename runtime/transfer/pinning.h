@@ -6,9 +6,8 @@
 #define PLEAT_RUNTIME_TRANSFER_PINNING_H
 
 #include <internal/arena.h>
+#include <internal/thread.h>
 #include <pleat/vmm.h>
-#include <pthread.h>
-#include <stdbool.h>
 
 #define PLEAT__PIN_THREADS 8 /* at most, the caller's counted (D340) */
 
@@ -23,7 +22,7 @@ typedef struct pleat__pinning {
     int device;
     pleat__arena *arena;
     uint64_t block_bytes; /* of all but the last */
-    pthread_t threads[PLEAT__PIN_THREADS];
+    pleat__thread threads[PLEAT__PIN_THREADS];
     int thread_count;
     pthread_mutex_t lock;        /* guards all below */
     pthread_cond_t changed;      /* a block is there, or none will be */

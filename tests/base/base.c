@@ -7,6 +7,7 @@
 #include <internal/arena.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/thread.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -223,6 +224,27 @@ static void arena_threads_make_and_destroy_at_once(void **state)
     }
 }
 
+static void *say_whether_own(void *own)
+{
+    *(bool *)own = pleat__on_own_thread();
+    return NULL;
+}
+
+static void thread_that_is_started_is_pleats_own(void **state)
+{
+    (void)state;
+    pleat__thread thread;
+    pthread_t others;
+    bool own = false;
+    assert_ok(pleat__thread_start(&thread, "pleat-test", say_whether_own, &own));
+    pleat__thread_join(&thread);
+    assert_true(own);
+    assert_int_equal(pthread_create(&others, NULL, say_whether_own, &own), 0);
+    pthread_join(others, NULL);
+    assert_false(own);
+    assert_false(pleat__on_own_thread());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +259,7 @@ int main(void)
         cmocka_unit_test(arena_grow_doubles_and_keeps),
         cmocka_unit_test(arena_destroyed_leaves_no_maps),
         cmocka_unit_test(arena_threads_make_and_destroy_at_once),
+        cmocka_unit_test(thread_that_is_started_is_pleats_own),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -5,7 +5,10 @@
 #include "../held.h"
 #include "../test.h"
 
+#include <internal/thread.h>
 #include <runtime/transfer/transfer.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <vmm/fault.h>
@@ -281,6 +284,49 @@ static void transfer_survives_each_verb_that_fails(void **state)
     }
 }
 
+/* What the host's pinned memory is made by; each thread that is not the test's has to be Pleat's.
+ */
+static struct {
+    pleat_vmm host;
+    pthread_t program;
+    atomic_uint by_own, by_others;
+} makers;
+
+static pleat_result make_told(void *self, int device, uint64_t bytes, void **memory)
+{
+    if (!pthread_equal(pthread_self(), makers.program))
+        atomic_fetch_add(pleat__on_own_thread() ? &makers.by_own : &makers.by_others, 1);
+    return makers.host.ops->host_alloc(self, device, bytes, memory);
+}
+
+/* The driver's verbs of a thread of Pleat's own break no capture that the program begins. */
+static void pinning_threads_are_pleats_own(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    pleat__pinned_block block;
+    pleat_host_options options = {.size = sizeof options, .granularity = PAGE};
+    assert_ok(pleat_vmm_host(&options, &makers.host));
+    assert_ok(pleat__arena_create(&arena));
+    makers.program = pthread_self();
+    pleat_vmm_ops ops = *makers.host.ops;
+    ops.host_alloc = make_told;
+    pleat__pinning pinning = {
+        .vmm = {&ops, makers.host.self}, .arena = arena, .block_bytes = 2 * PAGE};
+    assert_ok(pleat__pinning_begin(&pinning, PAGE, 16 * PAGE));
+    while (pinning.thread_count > 0 && makers.by_own + makers.by_others == 0)
+        sched_yield();
+    for (int b = 0; b < 8; b++) {
+        assert_ok(pleat__pinning_next(&pinning, &block));
+        assert_ok(ops.host_free(makers.host.self, 0, block.memory));
+    }
+    pleat__pinning_end(&pinning);
+    assert_int_equal(makers.by_others, 0);
+    pleat__arena_destroy(arena);
+    assert_nothing_held(&makers.host);
+    pleat_vmm_destroy(&makers.host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +336,7 @@ int main(void)
         cmocka_unit_test(transfer_without_threads_is_the_engines),
         cmocka_unit_test(transfer_survives_each_verb_that_fails),
         cmocka_unit_test(transfer_comes_back_after_each_verb_that_fails),
+        cmocka_unit_test(pinning_threads_are_pleats_own),
     };
     return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
 }

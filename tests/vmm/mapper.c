@@ -5,6 +5,7 @@
 #include "../held.h"
 #include "mapping.h"
 
+#include <internal/thread.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -327,7 +328,7 @@ static void mapper_calls_are_told_from_others(void **state)
     assert_ok(pleat__space_take_at(f.space, 0, 8));
     assert_ok(pleat__host_set_costs(&f.host, &pleat__host_costs_h200));
     assert_ok(pleat__mapper_create(f.vmm, f.arena, 4, &mapper));
-    assert_false(pleat__on_mapper());
+    assert_false(pleat__on_own_thread());
     uint64_t calls = pleat__space_stats_of(f.space).driver_calls;
     mapping map = map_at(&f, 0, 0, 4);
     pleat__job job = mapping_job(&map);

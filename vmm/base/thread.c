@@ -7,19 +7,40 @@
 #include <internal/error.h>
 #include <signal.h>
 
-pleat_result pleat__thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
+static _Thread_local bool on_own_thread;
+
+bool pleat__on_own_thread(void)
+{
+    return on_own_thread;
+}
+
+static void *run_own(void *context)
+{
+    const pleat__thread *thread = context;
+    on_own_thread = true;
+    return thread->run(thread->context);
+}
+
+pleat_result pleat__thread_start(pleat__thread *thread, const char *name, void *(*run)(void *),
                                  void *context)
 {
     sigset_t all, before;
+    thread->run = run;
+    thread->context = context;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(thread, NULL, run, context);
+    int code = pthread_create(&thread->id, NULL, run_own, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0)
         return pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
                                   "the thread %s could not be started (error %d)", name, code);
-    pthread_setname_np(*thread, name);
+    pthread_setname_np(thread->id, name);
     return PLEAT_OK;
+}
+
+void pleat__thread_join(const pleat__thread *thread)
+{
+    pthread_join(thread->id, NULL);
 }
 
 void pleat__cond_init(pthread_cond_t *cond)
@@ -66,6 +87,6 @@ void pleat__ticker_stop(pleat__ticker *ticker)
     ticker->ending = true;
     pthread_cond_signal(&ticker->end);
     pthread_mutex_unlock(&ticker->lock);
-    pthread_join(ticker->thread, NULL);
+    pleat__thread_join(&ticker->thread);
     free_waiting(ticker);
 }

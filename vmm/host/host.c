@@ -8,13 +8,13 @@
  *          long, holes cost nothing): no allocator is needed, and an offset identifies a piece.
  */
 #include "host_internal.h"
-#include "mapper.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <internal/check.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/thread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,7 +45,7 @@ const pleat__host_costs pleat__host_costs_h200 = {
 void pleat__host_spend(pleat__host *host, double ns)
 {
     if (host->modelled)
-        *(pleat__on_mapper() ? &host->aside_ns : &host->modelled_ns) += ns;
+        *(pleat__on_own_thread() ? &host->aside_ns : &host->modelled_ns) += ns;
 }
 
 void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule)

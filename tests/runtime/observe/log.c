@@ -6,11 +6,13 @@
 
 #include <pleat/plan.h>
 #include <pleat/runtime.h>
+#include <runtime/face/runtime_internal.h>
 #include <runtime/observe/log.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <tools/analysis/runlog.h>
 #include <unistd.h>
 
@@ -479,6 +481,23 @@ static void log_marks_beyond_what_waits_are_merged(void **state)
     end(&f);
 }
 
+/* The program keeps the lock for a while: the log's thread waits for it, the program for nobody. */
+static void log_thread_waits_are_not_the_programs(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_vmm vmm;
+    pleat_runtime *runtime = begin_logged(&f, &vmm, "log_ms:1");
+    pleat__gate_lock(&runtime->gate);
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    pleat__gate_unlock(&runtime->gate);
+    pleat_end_log(runtime);
+    assert_true(pleat_stats_of(runtime).waited_ns < 100000000);
+    pleat_runtime_destroy(runtime);
+    pleat_vmm_destroy(&vmm);
+    end(&f);
+}
+
 static void log_settings_are_checked(void **state)
 {
     (void)state;
@@ -654,6 +673,7 @@ int main(void)
         cmocka_unit_test(log_of_a_runtime_has_its_iterations),
         cmocka_unit_test(log_that_is_ended_early_reads_as_ended),
         cmocka_unit_test(log_marks_beyond_what_waits_are_merged),
+        cmocka_unit_test(log_thread_waits_are_not_the_programs),
         cmocka_unit_test(log_settings_are_checked),
         cmocka_unit_test(log_of_a_killed_process_is_read),
         cmocka_unit_test(log_of_a_running_process_keeps_its_name),
