@@ -124,8 +124,8 @@ PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);
  * have now, in whatever it is counted: samples, or tokens; the answer is too. It needs a plan file
  * made of several, or a recording (pleat_record_begin) with iterations at two of them; at most four
  * times the largest of those is said. The planner runs on the caller's thread, milliseconds with a
- * plan file, seconds with a recording; no other thread waits. PLEAT_E_NOT_FOUND: sizes are not
- * known yet, or not even 1 fits. */
+ * plan file, seconds with a recording; other threads wait for it as for pleat_record_copy.
+ * PLEAT_E_NOT_FOUND: sizes are not known yet, or not even 1 fits. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_max_microbatch(pleat_runtime *runtime,
                                                             uint64_t running, uint64_t *most);
 /* The cap that holds now: the strictest of the budget, of what the environment leaves to the
@@ -305,9 +305,10 @@ PLEAT_API int pleat_record_complete(pleat_runtime *runtime);
 /* Whether what was recorded so far is enough for a plan: all of it, or at least eight iterations of
  * which the last ones asked for as many bytes each. Recording goes on all the same. */
 PLEAT_API int pleat_record_enough(pleat_runtime *runtime);
-/* A copy of what was recorded so far; it is the caller's. PLEAT_E_STATE when nothing records; when
- * recording ended early, why: PLEAT_E_NO_MEMORY, or PLEAT_E_INPUT where a trace has no room for
- * it, at 65,536 streams for example. */
+/* A copy of what was recorded so far; it is the caller's. Other threads allocate meanwhile: they
+ * wait while 512 events are read, a few microseconds, and not for the whole. PLEAT_E_STATE when
+ * nothing records, or not any more; when recording ended early, why: PLEAT_E_NO_MEMORY, or
+ * PLEAT_E_INPUT where a trace has no room for it, at 65,536 streams for example. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out);
 /* Ends recording and forgets what was recorded. */
 PLEAT_API void pleat_record_end(pleat_runtime *runtime);

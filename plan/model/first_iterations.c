@@ -30,20 +30,27 @@ static pleat_result find_end(const pleat_trace *trace, uint32_t device, uint32_t
     return PLEAT_OK;
 }
 
-static pleat_result add_names(const pleat_trace *from, pleat_trace *to)
+pleat_result pleat__trace_add_names(const pleat_trace *from, size_t most, pleat_trace *to)
 {
     uint32_t label, site;
     uint16_t stream;
-    for (uint32_t i = 0; i < pleat_trace_label_count(from); i++) {
+    for (uint32_t i; (i = pleat_trace_label_count(to)) < pleat_trace_label_count(from); most--) {
         const char *text = pleat_trace_label(from, i);
+        if (most == 0)
+            return PLEAT_E_NOT_READY;
         PLEAT_TRY(pleat_trace_add_label(to, text, strlen(text), &label));
     }
-    for (uint32_t i = 0; i < pleat_trace_site_count(from); i++) {
+    for (uint32_t i; (i = pleat_trace_site_count(to)) < pleat_trace_site_count(from); most--) {
         const char *text = pleat_trace_site(from, i);
+        if (most == 0)
+            return PLEAT_E_NOT_READY;
         PLEAT_TRY(pleat_trace_add_site(to, text, strlen(text), &site));
     }
-    for (uint32_t i = 0; i < pleat_trace_stream_count(from); i++)
+    for (uint32_t i; (i = pleat_trace_stream_count(to)) < pleat_trace_stream_count(from); most--) {
+        if (most == 0)
+            return PLEAT_E_NOT_READY;
         PLEAT_TRY(pleat_trace_add_stream(to, pleat_trace_stream(from, (uint16_t)i), &stream));
+    }
     pleat_trace_set_device_bytes(to, pleat_trace_device_bytes(from));
     return PLEAT_OK;
 }
@@ -60,7 +67,7 @@ pleat_result pleat__trace_copy_names(const pleat_trace *trace, pleat_trace **out
 {
     pleat_trace *made;
     PLEAT_TRY(pleat_trace_new(&made));
-    pleat_result result = add_names(trace, made);
+    pleat_result result = pleat__trace_add_names(trace, SIZE_MAX, made);
     if (result == PLEAT_OK)
         *out = made;
     else

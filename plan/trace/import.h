@@ -50,6 +50,10 @@ PLEAT_NODISCARD pleat_result pleat__trace_of_device(const pleat_trace *trace, in
                                                     pleat_trace **out);
 /* One without events: its labels, sites and streams have the same numbers. */
 PLEAT_NODISCARD pleat_result pleat__trace_copy_names(const pleat_trace *trace, pleat_trace **out);
+/* Adds to the beginning of such a copy what it lacks, `most` labels, sites and streams at once;
+ * PLEAT_E_NOT_READY, without a text: it lacks some still. */
+PLEAT_NODISCARD pleat_result pleat__trace_add_names(const pleat_trace *from, size_t most,
+                                                    pleat_trace *to);
 
 /* A request that the recorded allocator refused, the last of `count` such; of a snapshot, no trace
  * file has a place for it. */

@@ -697,10 +697,7 @@ int pleat_record_enough(pleat_runtime *runtime)
 pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out)
 {
     PLEAT__TRY_HERE(runtime);
-    pleat__gate_lock(&runtime->gate);
-    pleat_result result = pleat__record_copy(&runtime->record, out);
-    pleat__gate_unlock(&runtime->gate);
-    return result;
+    return pleat__record_copy(&runtime->record, &runtime->gate, out);
 }
 
 void pleat_record_end(pleat_runtime *runtime)

@@ -31,6 +31,7 @@ pleat_result pleat__record_begin(pleat__record *record, pleat__arena *arena, int
     if (given != NULL)
         memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     *record = (pleat__record){
+        .number = record->number + 1,
         .arena = arena,
         .device = (uint8_t)device,
         .most_marks = options.iterations == 0 ? UINT32_MAX : options.iterations,
@@ -54,18 +55,91 @@ void pleat__record_release(pleat__record *record)
         return;
     pleat_trace_free(record->trace);
     pleat__address_map_destroy(&record->live);
-    *record = (pleat__record){0};
+    *record = (pleat__record){.number = record->number};
 }
 
-pleat_result pleat__record_copy(const pleat__record *record, pleat_trace **out)
+/* ---- a copy, while the job goes on ---- */
+
+typedef struct copying {
+    const pleat__record *record;
+    uint64_t number; /* the recording's */
+    pleat_trace *to;
+    size_t end; /* events that are to be copied, known once all names are; a recording only grows */
+    size_t at, count; /* events before those that were read, and these */
+    pleat_trace_event events[PLEAT__COPIED_AT_ONCE];
+} copying;
+
+/* Under the lock, as the next two: whether the recording that is copied is there still. */
+static pleat_result find_recording(copying *c)
 {
-    if (record->trace == NULL)
-        return pleat__fail(PLEAT_E_STATE, "this runtime does not record");
+    const pleat__record *record = c->record;
+    if (record->trace == NULL || (c->number != 0 && c->number != record->number))
+        return pleat__fail(PLEAT_E_STATE, c->number == 0
+                                              ? "this runtime does not record"
+                                              : "recording was ended while it was copied");
     if (record->failed.result != PLEAT_OK)
         return pleat__fail(record->failed.result, "recording ended after %zu events: %s",
                            pleat_trace_event_count(record->trace), record->failed.text);
-    return pleat__trace_copy(record->trace, pleat_trace_event_count(record->trace), out);
+    c->number = record->number;
+    return PLEAT_OK;
 }
+
+/* PLEAT_E_NOT_READY: there are more. */
+static pleat_result read_names(copying *c)
+{
+    PLEAT_TRY(find_recording(c));
+    PLEAT_TRY(pleat__trace_add_names(c->record->trace, PLEAT__COPIED_AT_ONCE, c->to));
+    c->end = pleat_trace_event_count(c->record->trace);
+    return PLEAT_OK;
+}
+
+static pleat_result read_events(copying *c)
+{
+    PLEAT_TRY(find_recording(c));
+    c->count = c->end - c->at < PLEAT__COPIED_AT_ONCE ? c->end - c->at : PLEAT__COPIED_AT_ONCE;
+    memcpy(c->events, pleat_trace_events(c->record->trace) + c->at, c->count * sizeof *c->events);
+    return PLEAT_OK;
+}
+
+static pleat_result locked(pleat__gate *gate, pleat_result (*read)(copying *), copying *c)
+{
+    pleat__gate_lock(gate);
+    pleat_result result = read(c);
+    pleat__gate_unlock(gate);
+    return result;
+}
+
+static pleat_result copy_all(pleat__gate *gate, copying *c)
+{
+    pleat_result result;
+    do
+        result = locked(gate, read_names, c);
+    while (result == PLEAT_E_NOT_READY);
+    PLEAT_TRY(result);
+    for (; c->at < c->end; c->at += c->count) {
+        PLEAT_TRY(locked(gate, read_events, c));
+        for (size_t i = 0; i < c->count; i++)
+            PLEAT_TRY(pleat_trace_add(c->to, &c->events[i]));
+    }
+    return PLEAT_OK;
+}
+
+pleat_result pleat__record_copy(const pleat__record *record, pleat__gate *gate, pleat_trace **out)
+{
+    copying c;
+    c.record = record;
+    c.number = 0;
+    c.at = 0;
+    PLEAT_TRY(pleat_trace_new(&c.to));
+    pleat_result result = copy_all(gate, &c);
+    if (result == PLEAT_OK)
+        *out = c.to;
+    else
+        pleat_trace_free(c.to);
+    return result;
+}
+
+/* ---- what happens ---- */
 
 static void end_with(pleat__record *record, pleat_result result)
 {

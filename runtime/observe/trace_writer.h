@@ -2,7 +2,7 @@
  * trace_writer.h: a running job's requests as a trace, so that they can be planned. See
  * trace_writer.c.
  *
- * THREADS  None of its own: the runtime holds its lock around every call.
+ * THREADS  None of its own: the runtime holds its lock around every call but pleat__record_copy.
  */
 #ifndef PLEAT_RUNTIME_OBSERVE_TRACE_WRITER_H
 #define PLEAT_RUNTIME_OBSERVE_TRACE_WRITER_H
@@ -10,6 +10,7 @@
 #include <pleat/runtime.h>
 #include <pleat/trace.h>
 #include <runtime/base/address_map.h>
+#include <runtime/base/gate.h>
 #include <stdbool.h>
 
 /* What a phase that is none is called: in a recording an empty label says nothing. */
@@ -17,6 +18,7 @@
 
 typedef struct pleat__record {
     pleat_trace *trace; /* NULL: nothing is recorded */
+    uint64_t number;    /* of the recordings that were begun: which one this is */
     pleat__arena *arena;
     pleat__address_map live; /* address -> request and stream */
     bool complete;
@@ -38,7 +40,12 @@ PLEAT_NODISCARD pleat_result pleat__record_begin(pleat__record *record, pleat__a
 /* Nothing recorded is allowed. */
 void pleat__record_release(pleat__record *record);
 
-PLEAT_NODISCARD pleat_result pleat__record_copy(const pleat__record *record, pleat_trace **out);
+/* Takes the gate's lock again and again, each time for PLEAT__COPIED_AT_ONCE events or names of
+ * phases and streams (D199); without it the rest is done. So whoever waits for the lock waits for
+ * microseconds, however long the recording is. */
+#define PLEAT__COPIED_AT_ONCE 512u
+PLEAT_NODISCARD pleat_result pleat__record_copy(const pleat__record *record, pleat__gate *gate,
+                                                pleat_trace **out);
 
 /* What happens; nothing is lost to the job when host memory for it is: recording ends. */
 void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes,

@@ -6,7 +6,11 @@
 
 #include <internal/arena.h>
 #include <pleat/trace.h>
+#include <pthread.h>
 #include <runtime/observe/trace_writer.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 #include <vmm/host/host.h>
 
@@ -198,9 +202,11 @@ static void record_says_why_it_ended(void **state)
     (void)state;
     pleat__arena *arena;
     pleat__record record = {0};
+    pleat__gate gate;
     pleat_trace *trace;
     const pleat_record_options none = {0};
     assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__gate_init(&gate, (pleat_vmm){0}, 0, arena));
     assert_result(pleat__record_begin(&record, arena, 0, 0, &none), PLEAT_E_ABI);
     assert_ok(pleat__record_begin(&record, arena, 0, 0, NULL));
     for (pleat_stream s = 0; s <= 65536; s++) {
@@ -208,10 +214,102 @@ static void record_says_why_it_ended(void **state)
         pleat__record_alloc(&record, 512 * (s + 1), 512, s);
     }
     assert_true(record.complete);
-    assert_result(pleat__record_copy(&record, &trace), PLEAT_E_INPUT);
+    assert_result(pleat__record_copy(&record, &gate, &trace), PLEAT_E_INPUT);
     assert_non_null(strstr(pleat_last_error()->text, "at most 65,536 streams"));
     pleat__record_release(&record);
+    pleat__gate_release(&gate);
     pleat__arena_destroy(arena);
+}
+
+/* A thread of the program's beside the one that copies. */
+typedef struct beside {
+    pleat_runtime *runtime;
+    atomic_bool ending;
+    atomic_uint turns;
+} beside;
+
+static void *allocate_beside(void *context)
+{
+    beside *b = context;
+    pleat_va address;
+    while (!b->ending) {
+        assert_ok(pleat_alloc(b->runtime, 4096, 0, &address));
+        assert_ok(pleat_free(b->runtime, address));
+        b->turns++;
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return NULL;
+}
+
+/* A million events take 100 ms to copy, and the other thread makes a request every 0.1 ms. */
+static void record_is_copied_while_others_allocate(void **state)
+{
+    (void)state;
+    job j;
+    pleat_trace *trace;
+    pleat_va address;
+    pthread_t other;
+    pleat_record_options options = {.size = sizeof options, .events = 1000000};
+    job_start(&j, "pleat", NULL, 0);
+    assert_ok(pleat_record_begin(j.runtime, &options));
+    while (!pleat_record_complete(j.runtime)) {
+        assert_ok(pleat_alloc(j.runtime, 512, 0, &address));
+        assert_ok(pleat_free(j.runtime, address));
+    }
+    beside b = {.runtime = j.runtime};
+    assert_int_equal(pthread_create(&other, NULL, allocate_beside, &b), 0);
+    while (b.turns == 0)
+        sched_yield();
+    unsigned before = b.turns;
+    assert_ok(pleat_record_copy(j.runtime, &trace));
+    unsigned turns = b.turns - before;
+    b.ending = true;
+    pthread_join(other, NULL);
+    assert_true(turns >= 20);
+    assert_int_equal(pleat_trace_event_count(trace), 1000000);
+    pleat_trace_free(trace);
+    job_stop(&j);
+}
+
+static void *begin_anew_beside(void *context)
+{
+    beside *b = context;
+    pleat_va address;
+    while (!b->ending) {
+        pleat_record_end(b->runtime);
+        assert_ok(pleat_record_begin(b->runtime, NULL));
+        for (unsigned i = 0; i < 2000; i++) {
+            assert_ok(pleat_alloc(b->runtime, 4096, 0, &address));
+            assert_ok(pleat_free(b->runtime, address));
+        }
+        b->turns++;
+    }
+    return NULL;
+}
+
+/* A copy is of one recording, or there is none. */
+static void record_that_is_begun_anew_is_not_copied_in_part(void **state)
+{
+    (void)state;
+    job j;
+    pleat_trace *trace;
+    pthread_t other;
+    unsigned whole = 0, given_up = 0;
+    job_start(&j, "pleat", NULL, 0);
+    beside b = {.runtime = j.runtime};
+    assert_int_equal(pthread_create(&other, NULL, begin_anew_beside, &b), 0);
+    while (b.turns < 100) {
+        pleat_result result = pleat_record_copy(j.runtime, &trace);
+        assert_true(result == PLEAT_OK || result == PLEAT_E_STATE);
+        whole += result == PLEAT_OK;
+        given_up += result == PLEAT_E_STATE;
+        if (result == PLEAT_OK)
+            pleat_trace_free(trace);
+    }
+    b.ending = true;
+    pthread_join(other, NULL);
+    assert_true(whole > 0 && given_up > 0);
+    job_stop(&j);
 }
 
 typedef struct heard {
@@ -378,6 +476,8 @@ int main(void)
         cmocka_unit_test(record_ends_at_its_most_events),
         cmocka_unit_test(record_takes_any_name_of_a_phase),
         cmocka_unit_test(record_says_why_it_ended),
+        cmocka_unit_test(record_is_copied_while_others_allocate),
+        cmocka_unit_test(record_that_is_begun_anew_is_not_copied_in_part),
         cmocka_unit_test(freed_is_told_when_memory_may_be_used_again),
         cmocka_unit_test(share_shows_the_same_bytes_elsewhere),
         cmocka_unit_test(share_must_be_asked_for),
