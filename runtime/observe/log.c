@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,25 +62,26 @@ static pleat_result make_folder(const char *path)
     return PLEAT_OK;
 }
 
-static bool is_locked(const char *path)
+bool pleat__log_is_locked(int fd)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+static bool is_locked(const char *path)
+{
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return true; /* not ours to judge */
-    bool locked = fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    bool locked = pleat__log_is_locked(fd);
     close(fd);
     return locked;
 }
 
-/* This process's own locks do not show, and would be lost by looking; so its logs are left out. */
 static bool is_dead_log(const char *folder, const char *name, char *path, struct stat *status)
 {
-    char own[32];
     size_t length = strlen(name);
-    int written = snprintf(own, sizeof own, "%d-", (int)getpid());
-    if (length < 4 || strcmp(name + length - 4, ".log") != 0 ||
-        strncmp(name, own, (size_t)written) == 0)
+    if (length < 4 || strcmp(name + length - 4, ".log") != 0)
         return false;
     return snprintf(path, PATH_BYTES, "%s/%s", folder, name) < PATH_BYTES &&
            lstat(path, status) == 0 && S_ISREG(status->st_mode) && !is_locked(path);
@@ -143,38 +145,102 @@ static void fill_in(const char *given, uint64_t device, char *path)
     }
 }
 
-/* Whether another process writes a log there and goes on: several that were given one name do not
- * take it from each other. Two that begin at the same moment may; "%p" in the name keeps them
- * apart. */
+/* Whether a log is being written there, by this process or another one: several that were given
+ * one name do not take it from each other. Two that begin at the same moment may; "%p" in the name
+ * keeps processes apart. */
 static bool is_written(const char *path)
 {
     struct stat status;
     return lstat(path, &status) == 0 && S_ISREG(status.st_mode) && is_locked(path);
 }
 
-/* "auto", or a name with "%p" and "%d" filled in, and the process behind it where another one
- * writes that log. */
-static pleat_result make_path(const char *given, uint64_t device, char *path)
+/* The first name of its kind that no log which is being written has: PROCESS-DEVICE.log in the
+ * folder of "auto", from the second on with "-2" and so on before ".log". */
+static pleat_result make_own_path(uint64_t device, char *path)
 {
-    char folder[PATH_BYTES / 2];
-    if (strcmp(given, "auto") == 0) {
-        pleat__log_folder(folder, sizeof folder);
-        PLEAT_TRY(make_folder(folder));
-        while (remove_oldest(folder))
-            ;
-        int length = snprintf(path, PATH_BYTES, "%s/%d-%llu.log", folder, (int)getpid(),
-                              (unsigned long long)device);
-        return length < PATH_BYTES ? PLEAT_OK : pleat__fail(PLEAT_E_IO, "'%s' is too long", folder);
+    char folder[PATH_BYTES / 2], number[24] = "";
+    int length;
+    pleat__log_folder(folder, sizeof folder);
+    PLEAT_TRY(make_folder(folder));
+    while (remove_oldest(folder))
+        ;
+    for (unsigned n = 2;; n++) {
+        length = snprintf(path, PATH_BYTES, "%s/%d-%llu%s.log", folder, (int)getpid(),
+                          (unsigned long long)device, number);
+        if (length >= PATH_BYTES || !is_written(path))
+            break;
+        snprintf(number, sizeof number, "-%u", n);
     }
+    return length < PATH_BYTES ? PLEAT_OK : pleat__fail(PLEAT_E_IO, "'%s' is too long", folder);
+}
+
+/* A name with "%p" and "%d" filled in; behind it the process where that log is being written, and
+ * "-2" and so on where that one's is, too. */
+static pleat_result make_given_path(const char *given, uint64_t device, char *path)
+{
+    char mark[32];
     fill_in(given, device, path);
-    if (is_written(path)) {
-        size_t length = strlen(path);
-        char process[24];
-        snprintf(process, sizeof process, ".%d", (int)getpid());
-        append(path, &length, process, strlen(process));
+    size_t given_length = strlen(path), length = given_length;
+    snprintf(mark, sizeof mark, ".%d", (int)getpid());
+    for (unsigned n = 2; length < PATH_BYTES - 1 && is_written(path); n++) {
+        length = given_length;
+        append(path, &length, mark, strlen(mark));
+        snprintf(mark, sizeof mark, ".%d-%u", (int)getpid(), n);
     }
-    return strlen(path) < PATH_BYTES - 1 ? PLEAT_OK
-                                         : pleat__fail(PLEAT_E_IO, "'%s' is too long", given);
+    return length < PATH_BYTES - 1 ? PLEAT_OK : pleat__fail(PLEAT_E_IO, "'%s' is too long", given);
+}
+
+/* ---- forks ---- */
+
+static pthread_mutex_t logs_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+static pleat__log *logs;                                      /* that this process writes */
+static pthread_once_t logs_once = PTHREAD_ONCE_INIT;
+
+static void lock_logs(void)
+{
+    pthread_mutex_lock(&logs_lock);
+}
+
+static void unlock_logs(void)
+{
+    pthread_mutex_unlock(&logs_lock);
+}
+
+/* A child has the files that were open, and a log that is open anywhere reads as that of a process
+ * that lives. */
+static void close_in_child(void)
+{
+    for (; logs != NULL; logs = logs->next) {
+        close(logs->fd);
+        logs->fd = -1;
+    }
+    unlock_logs();
+}
+
+/* Where it is refused for lack of memory, a child that outlives its parent keeps the log's lock. */
+static void watch_forks(void)
+{
+    (void)pthread_atfork(lock_logs, unlock_logs, close_in_child);
+}
+
+static void list_log(pleat__log *log)
+{
+    (void)pthread_once(&logs_once, watch_forks);
+    lock_logs();
+    log->next = logs;
+    logs = log;
+    unlock_logs();
+}
+
+static void unlist_log(const pleat__log *log)
+{
+    lock_logs();
+    for (pleat__log **at = &logs; *at != NULL; at = &(*at)->next)
+        if (*at == log) {
+            *at = log->next;
+            break;
+        }
+    unlock_logs();
 }
 
 /* ---- bytes ---- */
@@ -289,8 +355,9 @@ static pleat_result begin_file(pleat__log *log, uint64_t bytes, pleat__arena *ar
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     PLEAT_TRY(fill(log, bytes));
     PLEAT_TRY(write_header(log, arena));
-    /* Held as long as the process lives: so readers know that it does. Children do not have it. */
-    if (fcntl(log->fd, F_SETLK, &lock) != 0)
+    /* Held as long as the file is open: so readers know that it is written. It is the open file's
+     * and not the process's: it shows within the process too, and no other close ends it. */
+    if (fcntl(log->fd, F_OFD_SETLK, &lock) != 0)
         return pleat__fail_errno(PLEAT_E_IO, "the log cannot be locked");
     return PLEAT_OK;
 }
@@ -327,13 +394,14 @@ static pleat_result make_file(pleat__log *log, const char *path, uint64_t bytes,
     log->fd = pleat__file_create_beside(path, beside, sizeof beside);
     if (log->fd < 0)
         return pleat__fail_errno(PLEAT_E_IO, "the log '%s' cannot be made", path);
+    list_log(log);
     pleat_result result = begin_file(log, bytes, arena);
     if (result == PLEAT_OK && rename(beside, path) != 0)
         result = pleat__fail_errno(PLEAT_E_IO, "the log cannot be renamed");
     if (result == PLEAT_OK)
         return PLEAT_OK;
     unlink(beside);
-    close(log->fd);
+    pleat__log_close(log);
     return pleat__context(result, "'%s'", path);
 }
 
@@ -348,7 +416,8 @@ pleat_result pleat__log_create(pleat__log *log, const char *given, uint64_t byte
         return pleat__fail(PLEAT_E_INVALID, "a log of %llu bytes: it takes from %llu to %llu",
                            (unsigned long long)bytes, (unsigned long long)least,
                            PLEAT__LOG_BYTES_MOST);
-    PLEAT_TRY(make_path(given, numbers->device, path));
+    PLEAT_TRY(strcmp(given, "auto") == 0 ? make_own_path(numbers->device, path)
+                                         : make_given_path(given, numbers->device, path));
     *log = (pleat__log){.numbers = *numbers, .policy = policy};
     log->numbers.pid = (uint64_t)getpid();
     log->numbers.begun_unix_ns = unix_ns();
@@ -424,5 +493,6 @@ void pleat__log_end(pleat__log *log, pleat__arena *arena)
 
 void pleat__log_close(pleat__log *log)
 {
+    unlist_log(log);
     close(log->fd);
 }

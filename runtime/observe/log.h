@@ -16,7 +16,7 @@
  *         records as they come, above it a ring of records that each stand for FAN of those below,
  *         and so on. What is long ago is known coarsely, the last moments exactly, a peak always.
  * READING Records of any order; a level's ring is in order of `number`. Where levels overlap, the
- *         lower one is finer. tools/runlog.c does it.
+ *         lower one is finer. tools/analysis/runlog.c does it.
  */
 #ifndef PLEAT_RUNTIME_OBSERVE_LOG_H
 #define PLEAT_RUNTIME_OBSERVE_LOG_H
@@ -98,6 +98,7 @@ typedef struct pleat__log_open {
 
 typedef struct pleat__log {
     int fd;
+    struct pleat__log *next;    /* of the process's logs */
     pleat__log_numbers numbers; /* as the header has them */
     const char *policy;
     char command[PLEAT__LOG_COMMAND];
@@ -113,10 +114,10 @@ void pleat__log_folder(char *path, size_t size);
 /* Makes the file, as long as it will ever be, at most `bytes` long. Of `numbers` those from pid to
  * ended and from slots to states are filled in here. `path` "auto" is PID-DEVICE.log in that
  * folder, which is made; the oldest logs there of runtimes that are no more are removed, all but a
- * few. Else
- * "%p" in it stands for the process's number and "%d" for the device's; without that ".N" is added
- * for a device N above 0. A file that is there and is neither empty nor a log stays.
- * PLEAT_E_INVALID when `bytes` is too small, PLEAT_E_IO. */
+ * few. Else "%p" in it stands for the process's number and "%d" for the device's; without that
+ * ".N" is added for a device N above 0. A log that is being written keeps its name, and another one
+ * is found. A file that is there and is neither empty nor a log stays. The log stays where it is
+ * until it is closed. PLEAT_E_INVALID when `bytes` is too small, PLEAT_E_IO. */
 PLEAT_NODISCARD pleat_result pleat__log_create(pleat__log *log, const char *path, uint64_t bytes,
                                                const char *policy,
                                                const pleat__log_numbers *numbers,
@@ -129,5 +130,7 @@ void pleat__log_merge(pleat__log_record *into, const pleat__log_record *record);
 /* Says that the job ended well; without it the file stays as after a crash. */
 void pleat__log_end(pleat__log *log, pleat__arena *arena);
 void pleat__log_close(pleat__log *log);
+/* Whether a log, open for reading, is being written. */
+bool pleat__log_is_locked(int fd);
 
 #endif

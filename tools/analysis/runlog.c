@@ -230,13 +230,12 @@ static pleat_result read_all(reading *r)
 
 static runlog_status status_of(const char *path, const runlog *log)
 {
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
     if (log->numbers.ended_unix_ns != 0)
         return RUNLOG_ENDED;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return RUNLOG_GONE;
-    bool held = fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    bool held = pleat__log_is_locked(fd);
     close(fd);
     return held ? RUNLOG_RUNNING : RUNLOG_GONE;
 }

@@ -51,13 +51,11 @@ static uint64_t size_of(const char *path)
     return (uint64_t)status.st_size;
 }
 
-static pleat__log open_log(fixture *f)
+static void open_log(fixture *f, pleat__log *log)
 {
-    pleat__log log;
     assert_ok(pleat__arena_create(&f->arena));
     const pleat__log_numbers numbers = {.period_ns = 1000, .plan_max_live_bytes = 77};
-    assert_ok(pleat__log_create(&log, f->path, BYTES, "native", &numbers, f->arena));
-    return log;
+    assert_ok(pleat__log_create(log, f->path, BYTES, "native", &numbers, f->arena));
 }
 
 /* Interval `i` of a job whose live bytes rise to a peak in the middle. */
@@ -84,7 +82,8 @@ static void put_intervals(pleat__log *log, uint64_t count)
 /* A whole log of `count` intervals at the fixture's path. */
 static void write_log(fixture *f, uint64_t count, bool ended)
 {
-    pleat__log log = open_log(f);
+    pleat__log log;
+    open_log(f, &log);
     put_intervals(&log, count);
     if (ended)
         pleat__log_end(&log, f->arena);
@@ -126,7 +125,8 @@ static void log_never_grows_and_forgets_no_peak(void **state)
         fixture f;
         runlog read;
         begin(&f);
-        pleat__log log = open_log(&f);
+        pleat__log log;
+        open_log(&f, &log);
         uint64_t bytes = size_of(f.path), peak = 0, at = 0, low = UINT64_MAX;
         assert_true(bytes <= BYTES);
         put_intervals(&log, counts[c]);
@@ -434,7 +434,7 @@ static void log_that_is_ended_early_reads_as_ended(void **state)
     pleat_runtime *runtime = begin_logged(&f, &vmm, "log_bytes:128k,log_ms:1");
     iterate(runtime, 8 * MIB);
     assert_ok(runlog_open(f.path, &read));
-    assert_int_equal(read.status, RUNLOG_GONE); /* no process sees its own lock */
+    assert_int_equal(read.status, RUNLOG_RUNNING);
     runlog_close(&read);
     pleat_end_log(runtime);
     assert_ok(runlog_open(f.path, &read));
@@ -525,6 +525,12 @@ static void log_settings_are_checked(void **state)
     pleat_vmm_destroy(&vmm);
 }
 
+/* As a function of its own: `read` is a log in these tests. */
+static ssize_t read_byte(int fd, char *byte)
+{
+    return read(fd, byte, 1);
+}
+
 /* The child's runtime runs until it is killed. */
 static void run_until_killed(const char *settings)
 {
@@ -608,6 +614,102 @@ static void log_of_a_running_process_keeps_its_name(void **state)
     end(&f);
 }
 
+/* What a log's runtime counted says whose it is. */
+static void assert_log_of(const char *path, uint64_t requests)
+{
+    runlog read;
+    assert_ok(runlog_open(path, &read));
+    assert_int_equal(read.status, RUNLOG_ENDED);
+    assert_int_equal(runlog_last(&read, PLEAT__LOG_INTERVALS)->stats.requests, requests);
+    runlog_close(&read);
+}
+
+/* Three runtimes of one process have one name given, and each has a log of its own. */
+static void log_of_each_runtime_of_a_process_has_a_name(void **state)
+{
+    (void)state;
+    fixture f;
+    char settings[2][200], paths[2][3][200];
+    begin(&f);
+    setenv("XDG_RUNTIME_DIR", f.folder, 1);
+    snprintf(settings[0], sizeof settings[0], "log:%s,log_bytes:128k", f.path);
+    snprintf(settings[1], sizeof settings[1], "log:auto,log_bytes:128k");
+    snprintf(paths[0][0], sizeof paths[0][0], "%s", f.path);
+    snprintf(paths[0][1], sizeof paths[0][1], "%s.%d", f.path, (int)getpid());
+    snprintf(paths[0][2], sizeof paths[0][2], "%s.%d-2", f.path, (int)getpid());
+    for (int i = 0; i < 3; i++) {
+        static const char *const behind[] = {"", "-2", "-3"};
+        snprintf(paths[1][i], sizeof paths[1][i], "%s/pleat/%d-0%s.log", f.folder, (int)getpid(),
+                 behind[i]);
+    }
+    for (int s = 0; s < 2; s++) {
+        pleat_vmm vmms[3];
+        pleat_runtime *runtimes[3];
+        runlog read;
+        for (int i = 0; i < 3; i++) {
+            runtimes[i] = open_runtime(&vmms[i], settings[s]);
+            for (int n = 0; n <= i; n++)
+                iterate(runtimes[i], MIB);
+        }
+        for (int i = 0; i < 3; i++) {
+            assert_ok(runlog_open(paths[s][i], &read));
+            assert_int_equal(read.status, RUNLOG_RUNNING);
+            runlog_close(&read);
+        }
+        for (int i = 0; i < 3; i++) {
+            pleat_runtime_destroy(runtimes[i]);
+            pleat_vmm_destroy(&vmms[i]);
+        }
+        for (int i = 0; i < 3; i++)
+            assert_log_of(paths[s][i], (uint64_t)i + 1);
+    }
+    unsetenv("XDG_RUNTIME_DIR");
+    end(&f);
+}
+
+/* A child that outlives the process that wrote a log does not keep it alive. */
+static void log_is_not_its_writers_childrens(void **state)
+{
+    (void)state;
+    fixture f;
+    runlog read;
+    char settings[200];
+    int ready[2], over[2];
+    char byte;
+    begin(&f);
+    snprintf(settings, sizeof settings, "log:%s,log_ms:1", f.path);
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(over), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pleat_vmm vmm;
+        (void)open_runtime(&vmm, settings);
+        if (fork() == 0) {
+            (void)!write(ready[1], "", 1);
+            close(over[1]);
+            (void)!read_byte(over[0], &byte);
+            _exit(0);
+        }
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read_byte(ready[0], &byte), 1);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.status, RUNLOG_RUNNING);
+    runlog_close(&read);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_ok(runlog_open(f.path, &read));
+    assert_int_equal(read.status, RUNLOG_GONE);
+    runlog_close(&read);
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(over[i]); /* the grandchild ends */
+    }
+    end(&f);
+}
+
 /* Each of many processes leaves one in the common place, which does not fill up. */
 static void log_folder_keeps_few_dead_ones(void **state)
 {
@@ -677,6 +779,8 @@ int main(void)
         cmocka_unit_test(log_settings_are_checked),
         cmocka_unit_test(log_of_a_killed_process_is_read),
         cmocka_unit_test(log_of_a_running_process_keeps_its_name),
+        cmocka_unit_test(log_of_each_runtime_of_a_process_has_a_name),
+        cmocka_unit_test(log_is_not_its_writers_childrens),
         cmocka_unit_test(log_folder_keeps_few_dead_ones),
         cmocka_unit_test(log_folder_is_no_link),
     };
