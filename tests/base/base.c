@@ -53,6 +53,8 @@ static void error_that_is_kept_is_of_its_own_result(void **state)
     assert_string_equal(pleat_last_error()->text, other.text);
     assert_result(pleat__fail_again(&why), PLEAT_E_LIMIT);
     assert_string_equal(pleat_last_error()->text, "100%");
+    assert_result(pleat_fail(PLEAT_E_DRIVER, pleat_last_error()->text), PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text, "100%");
     pleat_error none = pleat__failure(PLEAT_OK);
     assert_result(pleat__fail_again(&none), PLEAT_OK);
     assert_string_equal(pleat_last_error()->text, "100%");

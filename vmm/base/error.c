@@ -62,7 +62,9 @@ static void set_error(pleat_result result, int native, const char *native_name, 
 
 pleat_result pleat_fail(pleat_result result, const char *text)
 {
-    return pleat__fail(result, "%s", text);
+    char copy[sizeof last_error.text]; /* the text may be the last error's own */
+    snprintf(copy, sizeof copy, "%s", text);
+    return pleat__fail(result, "%s", copy);
 }
 
 pleat_result pleat__fail(pleat_result result, const char *format, ...)
