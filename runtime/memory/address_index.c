@@ -134,8 +134,10 @@ pleat_va pleat__address_index_at_least(const pleat__address_index *index, pleat_
         pleat_va up = address + (1u << PLEAT__GRANULE_SHIFT) - 1;
         at = position_of(index, up);
     }
-    for (; at.page < index->pages; at = (position){at.page + 1, 0, 0})
-        if (row_at_least(index, &at))
-            return address_of(index, at);
-    return 0;
+    if (at.page >= index->pages)
+        return 0;
+    if (row_at_least(index, &at))
+        return address_of(index, at);
+    at = (position){pleat__bits_at_least(&index->begun, at.page + 1), 0, 0};
+    return at.page != PLEAT__BITS_NONE && row_at_least(index, &at) ? address_of(index, at) : 0;
 }
