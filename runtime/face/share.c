@@ -104,7 +104,8 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
     if (chunk != NULL && chunk->rests) {
         result = pleat__fail(PLEAT_E_STATE, "%#llx is paused", (unsigned long long)address);
     } else if (chunk != NULL) {
-        if (!pleat__is_shared(runtime, block.address))
+        bool was_shared = pleat__is_shared(runtime, block.address);
+        if (!was_shared) /* before the lock is left: a free meanwhile forgets it */
             pleat__address_map_insert(&runtime->shared, block.address, runtime);
         *bytes = chunk->pages * pleat__space_page_bytes(runtime->space);
         result = pleat__spill_fetch(runtime, chunk);
@@ -113,6 +114,8 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
             result = pleat__space_export(runtime->space, chunk, fd);
             pleat__gate_enter(&runtime->gate);
         }
+        if (result != PLEAT_OK && !was_shared)
+            pleat__share_forget(runtime, block.address);
     } else if (result == PLEAT_OK) {
         result = pleat__fail(PLEAT_E_INVALID, "there is no piece %u behind %#llx", index,
                              (unsigned long long)address);

@@ -167,6 +167,30 @@ static void pause_leaves_what_is_shared(void **state)
     finish(&j);
 }
 
+/* What no other process came to see is moved as before. */
+static void pause_takes_what_could_not_be_shared(void **state)
+{
+    (void)state;
+    job j = {0};
+    pleat_vmm host;
+    int fd;
+    uint64_t bytes;
+    const pleat_runtime_options options = {
+        .size = sizeof options, .policy = "pleat", .conf = "share:on", .waits = 1};
+    job_host_timeless(&host);
+    assert_ok(pleat__fault_create(host, &j.vmm));
+    assert_ok(pleat_runtime_create(j.vmm, &options, &j.runtime));
+    job_tensor tensor = job_alloc(&j, 3 * JOB_PAGE, 0);
+    pleat__fault_arm(&j.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_export_handle, .nth = 1});
+    assert_result(pleat_share_piece(j.runtime, tensor.address, 0, &fd, &bytes), PLEAT_E_DRIVER);
+    assert_ok(pleat_pause(j.runtime, NULL));
+    assert_int_equal(physical(&j), 0);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    job_free(&j, &tensor);
+    finish(&j);
+    pleat_vmm_destroy(&host);
+}
+
 static void pause_of_two_tags_keeps_both(void **state)
 {
     (void)state;
@@ -527,6 +551,7 @@ int main(void)
         cmocka_unit_test(pause_of_a_tag_leaves_the_others_usable),
         cmocka_unit_test(pause_that_discards_keeps_what_was_paused_to_be_kept),
         cmocka_unit_test(pause_leaves_what_is_shared),
+        cmocka_unit_test(pause_takes_what_could_not_be_shared),
         cmocka_unit_test(pause_of_two_tags_keeps_both),
         cmocka_unit_test(pause_keeps_frees_back),
         cmocka_unit_test(pause_frees_what_another_stream_uses_once),
