@@ -8,7 +8,6 @@
 #include <internal/error.h>
 #include <internal/utf8.h>
 #include <runtime/base/limits.h>
-#include <runtime/base/size.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -164,7 +163,7 @@ int cli_overwrites(const char *command, const char *input, const char *output)
 
 bool cli_parse_size(const char *text, uint64_t *bytes)
 {
-    return pleat__size_parse(text, strlen(text), bytes);
+    return pleat_size_parse(text, bytes);
 }
 
 bool cli_is_chunk(uint64_t bytes)

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <internal/range.h>
+#include <pleat/base.h>
 #include <string.h>
 
 static bool is_letter(const char *at, const char *end, char lower)
@@ -64,4 +65,9 @@ bool pleat__size_parse(const char *text, size_t length, uint64_t *bytes)
         return false;
     part = behind > point ? (uint64_t)(fraction_of(point + 1, behind) * (double)unit) : 0;
     return pleat__add(whole, part, bytes);
+}
+
+int pleat_size_parse(const char *text, uint64_t *bytes)
+{
+    return pleat__size_parse(text, strlen(text), bytes);
 }

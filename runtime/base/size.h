@@ -1,7 +1,5 @@
 /*
- * size.h: a size as people write it: bytes, or a number with K, M, G or T (powers of 1024), which
- * an i, a B or both may follow, in letters of either case: 65536, 64k, 64KiB, 64kb, 1.5GiB. A
- * fraction of a byte is left out.
+ * size.h: pleat_size_parse (pleat/base.h) of a part of a text.
  */
 #ifndef PLEAT_RUNTIME_BASE_SIZE_H
 #define PLEAT_RUNTIME_BASE_SIZE_H

@@ -24,29 +24,6 @@ bool is_set(const char *name)
     return variable(name, "0") != "0";
 }
 
-/* Bytes of "512", "64k", "2MiB", "1.5GiB"; -1: it is no size. */
-int64_t size_of(const std::string &text)
-{
-    char *end = nullptr;
-    double number = std::strtod(text.c_str(), &end);
-    std::string unit = end;
-    for (char &letter : unit)
-        letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    for (const char *tail : {"ib", "b"}) {
-        size_t length = std::string(tail).size();
-        if (unit.size() >= length && unit.compare(unit.size() - length, length, tail) == 0) {
-            unit.resize(unit.size() - length);
-            break;
-        }
-    }
-    size_t power = unit.empty() ? 0 : std::string("kmgt").find(unit) + 1; /* 0: of another letter */
-    for (size_t i = 0; i < power && power <= 4; i++)
-        number *= 1024;
-    bool is_size = end != text.c_str() && unit.size() <= 1 && (power != 0) == !unit.empty() &&
-                   number >= 0 && number < 9e18;
-    return is_size ? static_cast<int64_t>(number) : -1;
-}
-
 void say(const std::string &text)
 {
     std::fprintf(stderr, "pleat: %s\n", text.c_str());
@@ -92,18 +69,17 @@ __attribute__((constructor)) void begin()
     /* In a Python program the package sees to it. */
     if (!is_set("PLEAT") || dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr)
         return;
-    int64_t budget = size_of(variable("PLEAT_BUDGET", "0"));
+    uint64_t budget = 0;
+    bool is_size = pleat_size_parse(variable("PLEAT_BUDGET", "0").c_str(), &budget) != 0;
     std::string plan = variable("PLEAT_PLAN", "auto"), conf = variable("PLEAT_CONF");
     bool saves = !variable("PLEAT_SAVE_PLAN").empty();
-    if (budget < 0) {
+    if (!is_size) {
         say("PLEAT_BUDGET: '" + variable("PLEAT_BUDGET") +
-            "' is no size; write 20GiB: the program "
-            "runs without Pleat");
+            "' is no size; write 20GiB: the program runs without Pleat");
         return;
     }
     if (pleat_torch_enable(variable("PLEAT_POLICY", "pleat").c_str(), conf.c_str(),
-                           plan == "auto" ? "" : plan.c_str(), static_cast<uint64_t>(budget),
-                           saves ? 32 : 0, 0) != 0) {
+                           plan == "auto" ? "" : plan.c_str(), budget, saves ? 32 : 0, 0) != 0) {
         say(failure + ": the program runs without Pleat");
         return;
     }
