@@ -13,6 +13,9 @@ typedef struct unique_id {
 
 EXPORT char fake_nccl_last[256];
 EXPORT int fake_nccl_result; /* of all calls from now on */
+/* What another thread does before the next deregistration returns; it gets the handle that ended.
+ */
+EXPORT void (*fake_nccl_meanwhile)(void);
 static char handles[64];
 static int made;
 
@@ -30,6 +33,12 @@ EXPORT int ncclCommRegister(void *comm, void *buffer, size_t bytes, void **handl
 
 EXPORT int ncclCommDeregister(void *comm, void *handle)
 {
+    void (*meanwhile)(void) = fake_nccl_meanwhile;
+    fake_nccl_meanwhile = NULL;
+    if (meanwhile != NULL) {
+        made--;
+        meanwhile();
+    }
     CALLED("deregister %p %p", comm, handle);
 }
 

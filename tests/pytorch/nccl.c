@@ -16,6 +16,7 @@ typedef struct unique_id {
 
 extern char fake_nccl_last[256];
 extern int fake_nccl_result;
+extern void (*fake_nccl_meanwhile)(void);
 
 int ncclCommRegister(void *, void *, size_t, void **);
 int ncclCommDeregister(void *, void *);
@@ -41,6 +42,7 @@ int ncclRecv(void *, size_t, int, int, void *, void *);
 /* ---- what is told ---- */
 
 static char window[16], pool[16]; /* memory that is mapped anew, and memory that stays */
+static const void *let_go_last;
 static int held, starts, started, talked;
 
 static int is_mapped_anew(const void *address, size_t bytes)
@@ -51,13 +53,14 @@ static int is_mapped_anew(const void *address, size_t bytes)
 
 static void hold(const void *address)
 {
-    assert_ptr_equal(address, pool);
+    assert_true(address == pool || address == pool + 8);
     held++;
 }
 
 static void let_go(const void *address)
 {
-    assert_ptr_equal(address, pool);
+    assert_true(address == pool || address == pool + 8);
+    let_go_last = address;
     held--;
 }
 
@@ -116,6 +119,33 @@ static void nccl_registers_what_stays(void **state)
     assert_int_equal(held, 0);
     fake_nccl_result = 3;
     assert_int_equal(ncclCommRegister(&comm, pool, 16, &handle), 3);
+    assert_int_equal(held, 0);
+}
+
+static char shared_comm;
+static void *second_handle;
+
+static void register_meanwhile(void)
+{
+    assert_int_equal(ncclCommRegister(&shared_comm, pool + 8, 8, &second_handle), 0);
+}
+
+static void nccl_handle_that_is_given_anew_is_the_new_ones(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    assert_int_equal(ncclCommRegister(&shared_comm, pool, 16, &handle), 0);
+    fake_nccl_meanwhile = register_meanwhile;
+    assert_int_equal(ncclCommDeregister(&shared_comm, handle), 0);
+    assert_ptr_equal(second_handle, handle);
+    assert_ptr_equal(let_go_last, pool);
+    assert_int_equal(held, 1);
+    fake_nccl_result = 3; /* what NCCL keeps is held */
+    assert_int_equal(ncclCommDeregister(&shared_comm, second_handle), 3);
+    assert_int_equal(held, 1);
+    fake_nccl_result = 0;
+    assert_int_equal(ncclCommDeregister(&shared_comm, second_handle), 0);
+    assert_ptr_equal(let_go_last, pool + 8);
     assert_int_equal(held, 0);
 }
 
@@ -286,6 +316,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup(name, begin)
     const struct CMUnitTest tests[] = {
         TEST(nccl_registers_what_stays),
+        TEST(nccl_handle_that_is_given_anew_is_the_new_ones),
         TEST(nccl_is_not_asked_for_what_is_mapped_anew),
         TEST(nccl_windows_are_held),
         TEST(nccl_lets_go_when_a_communicator_ends),

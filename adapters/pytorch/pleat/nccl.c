@@ -89,6 +89,14 @@ typedef struct registration {
 static pthread_mutex_t registrations_lock = PTHREAD_MUTEX_INITIALIZER;
 static registration *registrations;
 
+static void put(registration *one)
+{
+    pthread_mutex_lock(&registrations_lock);
+    one->next = registrations;
+    registrations = one;
+    pthread_mutex_unlock(&registrations_lock);
+}
+
 static void remember(communicator comm, void *handle, const void *address)
 {
     const struct pleat_nccl_listener *told = listener();
@@ -97,13 +105,11 @@ static void remember(communicator comm, void *handle, const void *address)
         return; /* of what nobody remembers nothing is held: NCCL's own rule holds */
     told->hold(address);
     *made = (registration){.comm = comm, .handle = handle, .address = address};
-    pthread_mutex_lock(&registrations_lock);
-    made->next = registrations;
-    registrations = made;
-    pthread_mutex_unlock(&registrations_lock);
+    put(made);
 }
 
-static void forget(communicator comm, const void *handle)
+/* Out of the list; NULL: it is not there. */
+static registration *take_out(communicator comm, const void *handle)
 {
     pthread_mutex_lock(&registrations_lock);
     registration **at = &registrations;
@@ -113,10 +119,27 @@ static void forget(communicator comm, const void *handle)
     if (gone != NULL)
         *at = gone->next;
     pthread_mutex_unlock(&registrations_lock);
+    return gone;
+}
+
+static void let_go(registration *gone)
+{
     const struct pleat_nccl_listener *told = listener();
     if (gone != NULL && told != NULL)
         told->let_go(gone->address);
     free(gone);
+}
+
+/* What was taken out before NCCL was asked to end it, since another thread may be given the same
+ * handle before that returns. It is held still where NCCL refuses. */
+static result end_registration(registration *taken, result done)
+{
+    if (done == SUCCESS || taken == NULL) {
+        let_go(taken);
+        return done;
+    }
+    put(taken);
+    return done;
 }
 
 /* All of a communicator that is no more. */
@@ -131,7 +154,7 @@ static void forget_all(communicator comm)
         pthread_mutex_unlock(&registrations_lock);
         if (at == NULL)
             return;
-        forget(comm, handle);
+        let_go(take_out(comm, handle));
     }
 }
 
@@ -154,10 +177,8 @@ EXPORT result ncclCommDeregister(communicator comm, void *handle)
     OWN(ncclCommDeregister, result, (communicator, void *))
     if (handle == NULL)
         return SUCCESS;
-    result done = own_ncclCommDeregister(comm, handle);
-    if (done == SUCCESS)
-        forget(comm, handle);
-    return done;
+    registration *taken = take_out(comm, handle);
+    return end_registration(taken, own_ncclCommDeregister(comm, handle));
 }
 
 /* All ranks take part in this one, so none may leave it out by itself. */
@@ -182,10 +203,8 @@ EXPORT result ncclCommWindowRegister(communicator comm, void *buffer, size_t byt
 EXPORT result ncclCommWindowDeregister(communicator comm, void *window)
 {
     OWN(ncclCommWindowDeregister, result, (communicator, void *))
-    result done = own_ncclCommWindowDeregister(comm, window);
-    if (done == SUCCESS)
-        forget(comm, window);
-    return done;
+    registration *taken = take_out(comm, window);
+    return end_registration(taken, own_ncclCommWindowDeregister(comm, window));
 }
 
 /* ---- communicators: when NCCL takes memory ---- */
