@@ -248,8 +248,13 @@ class Sender
                 close(descriptor);
             TORCH_CHECK(false, "pleat: no socket to send CUDA tensors: ", std::strerror(error));
         }
-        name_ = name;
-        std::thread([this, descriptor] { serve(descriptor); }).detach();
+        try {
+            std::thread([this, descriptor] { serve(descriptor); }).detach();
+        } catch (...) {
+            close(descriptor);
+            throw;
+        }
+        name_ = name; /* once somebody answers there */
     }
 
     void serve(int listening)
@@ -327,10 +332,9 @@ class Receiver
     std::shared_ptr<void> open(pleat_runtime *runtime, const std::string &handle,
                                const SharedMemory &shared)
     {
-        std::lock_guard<std::mutex> guard(lock_);
-        std::shared_ptr<void> known = open_[handle].lock();
-        if (known != nullptr)
+        if (std::shared_ptr<void> known = find(handle))
             return known;
+        /* Without the lock: the sending process may take its time, or not answer. */
         pleat_va base = receive(runtime, shared);
         DeviceIndex device = c10::cuda::current_device();
         std::shared_ptr<void> memory(
@@ -345,11 +349,23 @@ class Receiver
                 if (found != open_.end() && found->second.expired())
                     open_.erase(found);
             });
-        open_[handle] = memory;
+        /* Freed behind the lock where another thread was faster. */
+        std::lock_guard<std::mutex> guard(lock_);
+        std::weak_ptr<void> &entry = open_[handle];
+        if (std::shared_ptr<void> known = entry.lock())
+            return known;
+        entry = memory;
         return memory;
     }
 
   private:
+    std::shared_ptr<void> find(const std::string &handle)
+    {
+        std::lock_guard<std::mutex> guard(lock_);
+        auto found = open_.find(handle);
+        return found != open_.end() ? found->second.lock() : nullptr;
+    }
+
     /* Work that uses the memory may be left: torch lets go of it first, and waits then. Where the
      * device answers no more, none is. */
     static void finish(DeviceIndex device)
