@@ -2,7 +2,6 @@
  * fault.c: passes every verb on, but the Nth one fails. See fault.h.
  */
 #include "fault.h"
-#include "table.h"
 
 #include <internal/check.h>
 #include <internal/error.h>
@@ -36,8 +35,8 @@ static bool due(fault *self, pleat__fault_verb verb, bool *pass)
 
 static pleat_result failure(pleat__fault_verb verb)
 {
-#define NAME(name) #name,
-    static const char *const names[] = {PLEAT__FAULT_VERBS(NAME)};
+#define NAME(name, ...) #name,
+    static const char *const names[] = {PLEAT__VMM_VERBS(NAME)};
 #undef NAME
     if (verb == PLEAT__FAULT_create || verb == PLEAT__FAULT_reserve)
         return pleat__fail_native(PLEAT_E_OUT_OF_MEMORY, 2, "CUDA_ERROR_OUT_OF_MEMORY",
@@ -47,7 +46,7 @@ static pleat_result failure(pleat__fault_verb verb)
 }
 
 #define DECORATED(verb, parameters, ...)                                                           \
-    static pleat_result verb parameters                                                            \
+    static pleat_result verb PLEAT__VMM_SELF parameters                                            \
     {                                                                                              \
         fault *f = self;                                                                           \
         bool pass;                                                                                 \
@@ -55,45 +54,7 @@ static pleat_result failure(pleat__fault_verb verb)
         pleat_result result = pass ? f->inner.ops->verb(f->inner.self, __VA_ARGS__) : PLEAT_OK;    \
         return hit ? failure(PLEAT__FAULT_##verb) : result;                                        \
     }
-
-DECORATED(device_count, (void *self, int *count), count)
-DECORATED(granularity, (void *self, int device, uint64_t *least, uint64_t *advised), device, least,
-          advised)
-DECORATED(memory_info, (void *self, int device, uint64_t *free_bytes, uint64_t *total), device,
-          free_bytes, total)
-DECORATED(reserve, (void *self, int device, uint64_t bytes, uint64_t align, pleat_va *va), device,
-          bytes, align, va)
-DECORATED(create, (void *self, int device, uint64_t bytes, uint32_t flags, pleat_handle *handle),
-          device, bytes, flags, handle)
-DECORATED(export_handle, (void *self, pleat_handle handle, int *fd), handle, fd)
-DECORATED(import_handle, (void *self, int device, int fd, uint64_t bytes, pleat_handle *handle),
-          device, fd, bytes, handle)
-DECORATED(event_create, (void *self, int device, pleat_event *event), device, event)
-DECORATED(free_range, (void *self, pleat_va va, uint64_t bytes), va, bytes)
-DECORATED(release, (void *self, pleat_handle handle), handle)
-DECORATED(map, (void *self, pleat_va va, uint64_t bytes, pleat_handle handle), va, bytes, handle)
-DECORATED(set_access, (void *self, pleat_va va, uint64_t bytes, const int *devices, int count), va,
-          bytes, devices, count)
-DECORATED(unmap, (void *self, pleat_va va, uint64_t bytes), va, bytes)
-DECORATED(event_destroy, (void *self, pleat_event event), event)
-DECORATED(event_record, (void *self, pleat_event event, pleat_stream stream), event, stream)
-DECORATED(event_query, (void *self, pleat_event event), event)
-DECORATED(event_wait, (void *self, pleat_event event), event)
-DECORATED(stream_wait, (void *self, pleat_stream stream, pleat_event event), stream, event)
-DECORATED(identify, (void *self, int device, char *name), device, name)
-DECORATED(process_memory, (void *self, int device, uint64_t *used, uint64_t *limit), device, used,
-          limit)
-DECORATED(stream_create, (void *self, int device, pleat_stream *stream), device, stream)
-DECORATED(stream_destroy, (void *self, int device, pleat_stream stream), device, stream)
-DECORATED(host_alloc, (void *self, int device, uint64_t bytes, void **memory), device, bytes,
-          memory)
-DECORATED(host_free, (void *self, int device, void *memory), device, memory)
-DECORATED(copy,
-          (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
-          device, stream, to, from, bytes)
-DECORATED(copy_by_threads,
-          (void *self, int device, pleat_stream stream, uint64_t to, uint64_t from, uint64_t bytes),
-          device, stream, to, from, bytes)
+PLEAT__VMM_VERBS(DECORATED)
 
 static uint64_t clock_ns(void *self)
 {
@@ -113,8 +74,8 @@ static const pleat_vmm_ops fault_ops = {.abi = PLEAT_VMM_ABI,
                                         .name = "fault",
                                         .destroy = destroy,
                                         .clock_ns = clock_ns,
-#define ENTRY(verb) .verb = verb,
-                                        PLEAT__FAULT_VERBS(ENTRY)
+#define ENTRY(verb, ...) .verb = verb,
+                                        PLEAT__VMM_VERBS(ENTRY)
 #undef ENTRY
 };
 

@@ -6,39 +6,11 @@
 
 #include <pleat/vmm.h>
 #include <stdbool.h>
-
-/* X(verb): those that can fail. */
-#define PLEAT__FAULT_VERBS(X)                                                                      \
-    X(device_count)                                                                                \
-    X(granularity)                                                                                 \
-    X(memory_info)                                                                                 \
-    X(reserve)                                                                                     \
-    X(free_range)                                                                                  \
-    X(create)                                                                                      \
-    X(release)                                                                                     \
-    X(map)                                                                                         \
-    X(set_access)                                                                                  \
-    X(unmap)                                                                                       \
-    X(export_handle)                                                                               \
-    X(import_handle)                                                                               \
-    X(event_create)                                                                                \
-    X(event_destroy)                                                                               \
-    X(event_record)                                                                                \
-    X(event_query)                                                                                 \
-    X(event_wait)                                                                                  \
-    X(stream_wait)                                                                                 \
-    X(identify)                                                                                    \
-    X(process_memory)                                                                              \
-    X(stream_create)                                                                               \
-    X(stream_destroy)                                                                              \
-    X(host_alloc)                                                                                  \
-    X(host_free)                                                                                   \
-    X(copy)                                                                                        \
-    X(copy_by_threads)
+#include <vmm/table.h>
 
 typedef enum pleat__fault_verb {
-#define PLEAT__FAULT_ENUM(verb) PLEAT__FAULT_##verb,
-    PLEAT__FAULT_VERBS(PLEAT__FAULT_ENUM)
+#define PLEAT__FAULT_ENUM(verb, ...) PLEAT__FAULT_##verb,
+    PLEAT__VMM_VERBS(PLEAT__FAULT_ENUM)
 #undef PLEAT__FAULT_ENUM
         PLEAT__FAULT_any, /* whichever comes */
 } pleat__fault_verb;

@@ -252,8 +252,8 @@ static pleat_result measure_turns(pause_bench *b)
 /* ---- what is printed ---- */
 
 static const char *const verb_names[] = {
-#define NAME(verb) #verb,
-    PLEAT__FAULT_VERBS(NAME)
+#define NAME(verb, ...) #verb,
+    PLEAT__VMM_VERBS(NAME)
 #undef NAME
 };
 
@@ -296,14 +296,14 @@ static double outside_verbs(const pause_bench *b, const turn_row *rows, bool res
     for (uint32_t i = 0; i < b->turns; i++)
         seconds += rows[i].seconds[resume ? PART_RESUME : PART_PAUSE];
     seconds /= b->turns;
-    for (int v = 0; v < PLEAT__FAULT_any; v++)
+    for (int v = 0; v < TIMED_VERBS; v++)
         seconds -= (double)average(rows, b->turns, v, resume).ns * 1e-9;
     return seconds;
 }
 
 static void print_verbs(const pause_bench *b, const turn_row *rows, bool resume)
 {
-    for (int v = 0; v < PLEAT__FAULT_any; v++) {
+    for (int v = 0; v < TIMED_VERBS; v++) {
         timed_verb of = average(rows, b->turns, v, resume);
         if (of.calls > 0)
             printf("    %-14s %6llu calls %9.2f ms\n", verb_names[v], (unsigned long long)of.calls,
@@ -375,7 +375,7 @@ static void json_verbs(json_writer *json, const char *key, const pause_bench *b,
                        const turn_row *rows, bool resume)
 {
     json_object(json, key);
-    for (int v = 0; v < PLEAT__FAULT_any; v++) {
+    for (int v = 0; v < TIMED_VERBS; v++) {
         timed_verb of = average(rows, b->turns, v, resume);
         if (of.calls == 0)
             continue;

@@ -49,7 +49,7 @@ typedef enum part {
 /* One pause and its resume. */
 typedef struct turn_row {
     double seconds[PARTS];
-    timed_verb pause_verbs[PLEAT__FAULT_any], resume_verbs[PLEAT__FAULT_any];
+    timed_verb pause_verbs[TIMED_VERBS], resume_verbs[TIMED_VERBS];
 } turn_row;
 
 #define MOST_TURNS 32

@@ -44,7 +44,7 @@ typedef struct layer {
 /* What one step of a turn took. */
 typedef struct step_figures {
     uint64_t ns;
-    timed_verb verbs[PLEAT__FAULT_any];
+    timed_verb verbs[TIMED_VERBS];
 } step_figures;
 
 /* What is measured of each turn. */
@@ -272,7 +272,7 @@ static pleat_result measure_verbs(turns_bench *b, turn_step step, step_figures *
     uint64_t begun = clock_now();
     PLEAT_TRY(do_step(b, step));
     sum->ns += clock_now() - begun;
-    for (int v = 0; v < PLEAT__FAULT_any; v++) {
+    for (int v = 0; v < TIMED_VERBS; v++) {
         sum->verbs[v].calls += b->timed.by_verb[v].calls;
         sum->verbs[v].ns += b->timed.by_verb[v].ns;
     }
@@ -374,7 +374,7 @@ static pleat_result measure(turns_bench *b)
 static void print_lending(const turns_bench *b)
 {
     uint64_t calls = 0;
-    for (int v = 0; v < PLEAT__FAULT_any; v++)
+    for (int v = 0; v < TIMED_VERBS; v++)
         calls += b->iteration.verbs[v].calls;
     if (b->json) {
         json_writer json;
@@ -399,9 +399,7 @@ static void print_lending(const turns_bench *b)
 }
 
 /* The verbs that handles cost. */
-static const pleat__fault_verb shown[] = {PLEAT__FAULT_create, PLEAT__FAULT_map,
-                                          PLEAT__FAULT_set_access, PLEAT__FAULT_unmap,
-                                          PLEAT__FAULT_release};
+static const int shown[] = {TIMED_create, TIMED_map, TIMED_set_access, TIMED_unmap, TIMED_release};
 static const char *const shown_names[] = {"create", "map", "set_access", "unmap", "release"};
 #define SHOWN (sizeof shown / sizeof *shown)
 

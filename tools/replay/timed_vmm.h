@@ -10,20 +10,28 @@
 #include <pleat/vmm.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <vmm/fault.h>
+#include <vmm/table.h>
+
+enum {
+#define TIMED_ENUM(verb, ...) TIMED_##verb,
+    PLEAT__VMM_VERBS(TIMED_ENUM)
+#undef TIMED_ENUM
+        TIMED_VERBS
+};
 
 typedef struct timed_verb {
     uint64_t calls, ns;
 } timed_verb;
 
 typedef struct timed_vmm {
+    pleat_vmm_ops ops;
     pleat_vmm inner; /* complete */
     pthread_t thread;
     uint64_t reading_ns; /* what reading the clock costs */
     uint64_t verb_ns;    /* in verbs on that thread, with both readings around each */
     uint64_t verbs;      /* of them, those that are no events' */
     _Atomic uint64_t mapped_bytes, most_mapped_bytes; /* by all threads: now, and at once */
-    timed_verb by_verb[PLEAT__FAULT_any];             /* with one */
+    timed_verb by_verb[TIMED_VERBS];                  /* with one */
 } timed_vmm;
 
 /* `timed` is the caller's, as `inner` is; both outlive *out, of which nothing is to be destroyed.
