@@ -4,9 +4,8 @@
 #ifndef PLEAT_TESTS_HELD_H
 #define PLEAT_TESTS_HELD_H
 
+#include "host.h"
 #include "test.h"
-
-#include <vmm/host/host.h>
 
 static inline void assert_nothing_held(const pleat_vmm *host)
 {

@@ -5,11 +5,11 @@
 #ifndef PLEAT_TESTS_RUNTIME_FAILING_H
 #define PLEAT_TESTS_RUNTIME_FAILING_H
 
+#include "fault.h"
 #include "held.h"
 #include "job.h"
 
 #include <internal/arena.h>
-#include <vmm/fault.h>
 
 /* Runs the job on a backend that fails, and gives its runtime; NULL: none could be made. */
 typedef pleat_runtime *(*failing_run)(pleat_vmm vmm, const void *with);

@@ -5,6 +5,7 @@
 #ifndef PLEAT_TESTS_RUNTIME_FIXTURE_H
 #define PLEAT_TESTS_RUNTIME_FIXTURE_H
 
+#include "fault.h"
 #include "held.h"
 
 #include <internal/arena.h>
@@ -12,7 +13,6 @@
 #include <pleat/runtime.h>
 #include <pthread.h>
 #include <string.h>
-#include <vmm/fault.h>
 
 #define MIB (1ull << 20)
 

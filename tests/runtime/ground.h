@@ -5,13 +5,13 @@
 #ifndef PLEAT_TESTS_RUNTIME_GROUND_H
 #define PLEAT_TESTS_RUNTIME_GROUND_H
 
+#include "fault.h"
 #include "held.h"
+#include "host.h"
 
 #include <internal/arena.h>
 #include <runtime/memory/chunks.h>
 #include <runtime/memory/heap_internal.h>
-#include <vmm/fault.h>
-#include <vmm/host/host.h>
 
 #define PAGE (64u << 10)
 

@@ -2,7 +2,9 @@
  * transfer.c: what lies at scattered addresses goes to pinned memory of many blocks, which threads
  * make meanwhile, and comes back: each byte where it was, whichever block cannot be made.
  */
+#include "../fault.h"
 #include "../held.h"
+#include "../host.h"
 #include "../test.h"
 
 #include <internal/thread.h>
@@ -11,8 +13,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <vmm/fault.h>
-#include <vmm/host/host.h>
 
 #define PAGE   UINT64_C(65536)
 #define PAGES  40u

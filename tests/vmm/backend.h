@@ -5,12 +5,12 @@
 #ifndef PLEAT_TESTS_VMM_BACKEND_H
 #define PLEAT_TESTS_VMM_BACKEND_H
 
+#include "fault.h"
 #include "held.h"
+#include "host.h"
 
 #include <string.h>
 #include <vmm/cuda.h>
-#include <vmm/fault.h>
-#include <vmm/host/host.h>
 
 typedef struct backend {
     const char *name;

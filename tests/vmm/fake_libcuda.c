@@ -12,6 +12,7 @@
  */
 #include "fake_libcuda.h"
 #include "../../vmm/cuda_driver.h"
+#include "../host.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <vmm/host/host.h>
 
 #define MOST_DEVICES 8
 #define MOST_STREAMS 256

@@ -2,11 +2,11 @@
  * host.c: what only the host backend has: sparse memory of a large device, the kernel's limit of
  * map areas, access that is not there, streams and a clock by hand, modelled costs.
  */
+#include "../host.h"
 #include "../test.h"
 
 #include <string.h>
 #include <unistd.h>
-#include <vmm/host/host.h>
 #include <vmm/space.h>
 
 #define MIB (1ull << 20)

@@ -2,7 +2,9 @@
  * mapper.c: the mapping thread: order, events, calls, a full queue, errors that reach the
  * waiter.
  */
+#include "../fault.h"
 #include "../held.h"
+#include "../host.h"
 #include "mapping.h"
 
 #include <internal/thread.h>
@@ -11,8 +13,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <vmm/fault.h>
-#include <vmm/host/host.h>
 
 #define GRANULE 65536u
 enum { CHUNKS = 16 };

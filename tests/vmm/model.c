@@ -2,11 +2,11 @@
  * model.c: a space against a plain model of it, over random operations with random faults. Every
  * chunk carries its own mark, so each mapped page can be asked which chunk it shows.
  */
+#include "../fault.h"
 #include "../held.h"
+#include "../host.h"
 
 #include <string.h>
-#include <vmm/fault.h>
-#include <vmm/host/host.h>
 #include <vmm/space.h>
 
 #define GRANULE 4096u

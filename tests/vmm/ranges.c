@@ -2,7 +2,9 @@
  * ranges.c: memory that may be registered, over the host backend: one handle each, where it stays,
  * as long as somebody holds it; and with each verb made to fail in turn.
  */
+#include "../fault.h"
 #include "../held.h"
+#include "../host.h"
 
 #include <pleat/ranges.h>
 
@@ -10,8 +12,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
-#include <vmm/fault.h>
-#include <vmm/host/host.h>
 
 #define GRANULE 65536u
 enum { DEVICE_PAGES = 64 };

@@ -2,13 +2,13 @@
  * space.c: the window, chunks, maps and the budget over the host backend, data included.
  */
 #include "../held.h"
+#include "../host.h"
 
 #include <internal/error.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
-#include <vmm/host/host.h>
 #include <vmm/space.h>
 
 #define GRANULE 65536u

@@ -4,14 +4,14 @@
  * done. Afterwards the audits hold, and when the fault is over all that the sequence had taken
  * comes back: no handle, map or reservation is left.
  */
+#include "../fault.h"
 #include "../held.h"
+#include "../host.h"
 
 #include "mapping.h"
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
-#include <vmm/fault.h>
-#include <vmm/host/host.h>
 
 #define GRANULE 65536u
 enum { KEPT = 6 };

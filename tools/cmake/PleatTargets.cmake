@@ -70,11 +70,15 @@ endfunction()
 # pleat_test(NAME vmm_host SOURCES host.c USES pleat_vmm [THREADS] [LABELS long] [TIMEOUT 60]
 # [ENVIRONMENT NAME=value]): one cmocka program. THREADS says that it starts some: the thread sanitizer
 # runs no others. What takes more than 20 s on a quiet core is `long`: only tools/check --long runs it.
+# Tests of memory get pleat_testing (tests/CMakeLists.txt) with it.
 function(pleat_test)
   cmake_parse_arguments(ARG "THREADS" "NAME;TIMEOUT" "SOURCES;USES;LABELS;ENVIRONMENT" ${ARGN})
   add_executable(test_${ARG_NAME} ${ARG_SOURCES})
   pleat_configure(test_${ARG_NAME})
   target_include_directories(test_${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  if(ARG_USES MATCHES "pleat_(vmm|runtime)")
+    list(APPEND ARG_USES pleat_testing)
+  endif()
   target_link_libraries(test_${ARG_NAME} PRIVATE ${ARG_USES} Pleat::cmocka)
   set_target_properties(test_${ARG_NAME} PROPERTIES
                         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

@@ -490,42 +490,6 @@ pleat_result pleat_host_physical(const pleat_vmm *vmm, pleat_va va, uint64_t *de
                : pleat__fail(result, "0x%llx: nothing is mapped there", (unsigned long long)va);
 }
 
-pleat_result pleat__host_set_other(const pleat_vmm *vmm, int device, uint64_t bytes, uint64_t limit)
-{
-    pleat__host *host = pleat__host_of(vmm);
-    if (host == NULL)
-        return PLEAT_E_INVALID;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
-    pthread_mutex_lock(&host->lock);
-    host->devices[device].other = bytes;
-    host->devices[device].limit = limit;
-    pthread_mutex_unlock(&host->lock);
-    return PLEAT_OK;
-}
-
-pleat_result pleat__host_holdings_of(const pleat_vmm *vmm, pleat__host_holdings *out)
-{
-    pleat__host *host = pleat__host_of(vmm);
-    if (host == NULL)
-        return PLEAT_E_INVALID;
-    pthread_mutex_lock(&host->lock);
-    *out = (pleat__host_holdings){.handles = host->ledger.live_handles,
-                                  .memories = host->ledger.live_pieces,
-                                  .reservations = host->ledger.reservation_count,
-                                  .mapped_pages = host->ledger.mapped_pages,
-                                  .areas = host->areas,
-                                  .events = host->live_events,
-                                  .streams = host->live_streams,
-                                  .blocks = host->live_blocks};
-    for (int d = 0; d < host->device_count; d++) {
-        out->memory_bytes += host->devices[d].used;
-        out->host_bytes += host->devices[d].on_host;
-    }
-    pthread_mutex_unlock(&host->lock);
-    return PLEAT_OK;
-}
-
 pleat_result pleat__host_set_costs(const pleat_vmm *vmm, const pleat__host_costs *costs)
 {
     pleat__host *host = pleat__host_of(vmm);

@@ -1,6 +1,6 @@
 /*
- * host.h: the host backend's test surface: streams and a clock that move only when told, what
- * backs an address, what is held now, and a model of what the calls would have cost on a GPU.
+ * host.h: what a replay tells the host backend: streams and a clock that move only when told, and a
+ * model of what the calls would have cost on a GPU. Tests have more of it in tests/host.h.
  *
  * Every function takes a pleat_vmm that pleat_vmm_host made; any other gives PLEAT_E_INVALID.
  */
@@ -11,18 +11,14 @@
 #include <stdbool.h>
 
 /* STREAMS  A stream is a row of points; each event_record adds one and marks it. By default a point
- * is passed at once. A held stream passes points only as pleat__host_stream_advance lets it. A
- * stream that waits for an event passes no later point before that event, held or not.
+ * is passed at once. A held stream passes points only as it is let. A stream that waits for an
+ * event passes no later point before that event, held or not.
+ *
  * COPIES   A copy is carried out when event_wait or event_query say that its stream has passed a
  * point behind it; never, where memory that it reads or writes is unmapped or freed before, or the
  * stream destroyed. So what forgets to wait for a copy finds other bytes. */
 
-/* From now on points of `stream` wait for advance. */
-PLEAT_NODISCARD pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat_stream stream);
-/* Lets the next `points` recorded or still to be recorded points pass. */
-PLEAT_NODISCARD pleat_result pleat__host_stream_advance(const pleat_vmm *vmm, pleat_stream stream,
-                                                        uint64_t points);
-/* The same, but nobody is kept waiting for this stream: event_wait lets it pass the point, and
+/* Holds the stream, but nobody is kept waiting for it: event_wait lets it pass the point, and
  * streams that wait for it go on. It only is behind for who asks, as a GPU is for a program that
  * never comes to wait for it. */
 PLEAT_NODISCARD pleat_result pleat__host_stream_trail(const pleat_vmm *vmm, pleat_stream stream);
@@ -32,27 +28,6 @@ PLEAT_NODISCARD pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pl
 /* The clock stands at `ns` until set again; what calls would have cost passes on it too, while that
  * is summed up. */
 PLEAT_NODISCARD pleat_result pleat__host_clock_set(const pleat_vmm *vmm, uint64_t ns);
-
-/* The process has so many bytes more of the device, by means that are not the backend's (as a
- * context and libraries do), and is held to `limit` bytes in all; 0: to none. */
-PLEAT_NODISCARD pleat_result pleat__host_set_other(const pleat_vmm *vmm, int device, uint64_t bytes,
-                                                   uint64_t limit);
-
-/* What the backend holds now. A leak check compares two of these. */
-typedef struct pleat__host_holdings {
-    uint64_t handles;      /* not yet released */
-    uint64_t memories;     /* pieces of physical memory, mapped or held by a handle */
-    uint64_t memory_bytes; /* of all devices; imported ones are not counted */
-    uint64_t reservations;
-    uint64_t mapped_pages;
-    uint64_t areas; /* kernel map areas in the reservations, what vm.max_map_count counts */
-    uint64_t events;
-    uint64_t host_bytes; /* made with PLEAT_CREATE_HOST */
-    uint64_t streams;    /* made by stream_create */
-    uint64_t blocks;     /* of host_alloc */
-} pleat__host_holdings;
-PLEAT_NODISCARD pleat_result pleat__host_holdings_of(const pleat_vmm *vmm,
-                                                     pleat__host_holdings *out);
 
 /* Nanoseconds of GPU driver calls: each by the handle, and a little by the granule in it. */
 typedef struct pleat__host_costs {

@@ -5,11 +5,10 @@
 #ifndef PLEAT_VMM_HOST_INTERNAL_H
 #define PLEAT_VMM_HOST_INTERNAL_H
 
-#include "ledger.h"
-
 #include <internal/devices.h>
 #include <pthread.h>
 #include <vmm/host/host.h>
+#include <vmm/ledger.h>
 
 /* Flags of a page. */
 enum {
@@ -95,6 +94,10 @@ typedef struct pleat__host {
 
 /* The backend behind a pleat_vmm, or NULL when it is another. */
 pleat__host *pleat__host_of(const pleat_vmm *vmm);
+/* What is said about a stream: hold it, for others too or not, let it pass `points` more, or end
+ * the hold. */
+PLEAT_NODISCARD pleat_result pleat__host_direct(const pleat_vmm *vmm, pleat_stream stream,
+                                                bool held, bool trails, uint64_t points);
 
 /* ---- what the parts ask each other, under the lock ---- */
 

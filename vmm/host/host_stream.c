@@ -259,10 +259,8 @@ pleat_result pleat__host_stream_destroy(void *self, int device, pleat_stream str
 
 /* ---- by hand ---- */
 
-/* What is said about a stream: hold it, for others too or not, let it pass `points` more, or end
- * the hold. */
-static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held, bool trails,
-                           uint64_t points)
+pleat_result pleat__host_direct(const pleat_vmm *vmm, pleat_stream stream, bool held, bool trails,
+                                uint64_t points)
 {
     pleat__host *host = pleat__host_of(vmm);
     if (host == NULL)
@@ -282,24 +280,14 @@ static pleat_result direct(const pleat_vmm *vmm, pleat_stream stream, bool held,
     return index != 0 ? PLEAT_OK : pleat__host_no_stream();
 }
 
-pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat_stream stream)
-{
-    return direct(vmm, stream, true, false, 0);
-}
-
 pleat_result pleat__host_stream_trail(const pleat_vmm *vmm, pleat_stream stream)
 {
-    return direct(vmm, stream, true, true, 0);
-}
-
-pleat_result pleat__host_stream_advance(const pleat_vmm *vmm, pleat_stream stream, uint64_t points)
-{
-    return direct(vmm, stream, true, false, points);
+    return pleat__host_direct(vmm, stream, true, true, 0);
 }
 
 pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pleat_stream stream)
 {
-    return direct(vmm, stream, false, false, 0);
+    return pleat__host_direct(vmm, stream, false, false, 0);
 }
 
 pleat_result pleat__host_clock_set(const pleat_vmm *vmm, uint64_t ns)

@@ -3,12 +3,12 @@
  * as the policy `pleat` follows them.
  */
 #include "../../plan/jobs.h"
+#include "fault.h"
+#include "host.h"
 #include "job.h"
 
 #include <plan/base/plan.h>
 #include <stdlib.h>
-#include <vmm/fault.h>
-#include <vmm/host/host.h>
 
 #define STREAMS 2u
 #define TENSORS 9u

@@ -3,13 +3,13 @@
  * over them, giving them back, and what happens when a verb for them fails. A tensor that is never
  * written makes the memory large enough for them; it takes none of this machine's.
  */
+#include "fault.h"
 #include "held.h"
 #include "job.h"
 
 #include <pthread.h>
 #include <runtime/face/runtime_internal.h>
 #include <runtime/policy/pleat_internal.h>
-#include <vmm/fault.h>
 #include <vmm/host/host.h>
 
 #define CHUNK   (32u << 10)

@@ -4,11 +4,11 @@
  * each new owner, at whatever address, can ask: has all work on what was here been done, or does my
  * stream wait for it?
  */
+#include "host.h"
 #include "job.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <vmm/host/host.h>
 
 #define THREADS 8
 #define STREAMS 4u /* 1 and 2 are held, 3 and 4 run freely */

@@ -3,6 +3,7 @@
  * much time. The host backend's clock is set by hand; what its calls would cost on a GPU passes on
  * it.
  */
+#include "fault.h"
 #include "held.h"
 
 #include <pleat/runtime.h>
@@ -12,7 +13,6 @@
 #include <runtime/policy/pleat_internal.h>
 #include <string.h>
 #include <time.h>
-#include <vmm/fault.h>
 
 #define MIB    (1ull << 20)
 #define PIECES 12

@@ -3,11 +3,11 @@
  * wrong, whatever the policy, and finds planted overlaps, writes past the end, writes after the
  * free.
  */
+#include "fault.h"
 #include "held.h"
 #include "job.h"
 
 #include <internal/arena.h>
-#include <vmm/fault.h>
 #include <vmm/host/host.h>
 
 static const char *const policies[] = {"native", "expandable", "gmlake", "pleat"};

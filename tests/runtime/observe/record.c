@@ -2,6 +2,7 @@
  * record.c: a running job recorded and planned, being told of completed frees, and memory shared
  * with other runtimes, which stand for other processes, and other devices.
  */
+#include "host.h"
 #include "job.h"
 
 #include <internal/arena.h>
@@ -12,7 +13,6 @@
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
-#include <vmm/host/host.h>
 
 /* A job that is recorded for `iterations` of its marks; the recording. */
 static pleat_trace *record_job(const job_shape *shape, uint32_t iterations)

@@ -1,8 +1,8 @@
 /*
  * fault.h: a backend that fails chosen calls of another one, for tests of what is done about it.
  */
-#ifndef PLEAT_VMM_FAULT_H
-#define PLEAT_VMM_FAULT_H
+#ifndef PLEAT_TESTS_FAULT_H
+#define PLEAT_TESTS_FAULT_H
 
 #include <pleat/vmm.h>
 #include <stdbool.h>
