@@ -1,5 +1,5 @@
 /*
- * mapper.c: the mapping thread: a ring of job pointers under one mutex that is held for a few
+ * mapper.c: the mapping thread: a list of jobs under one mutex that is held for a few
  * instructions, never over a verb. See mapper.h.
  *
  * One thread: verbs serialise inside the driver, four threads were no faster than one. It waits on
@@ -27,10 +27,8 @@ struct pleat__mapper {
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t work;  /* something is queued, or it ends */
     pthread_cond_t over;  /* a job is done */
-    pleat__job **ring;
-    uint32_t capacity;
-    uint64_t head, tail; /* jobs taken from and put into the ring since it began */
-    uint64_t finished;   /* jobs done */
+    pleat__job *queued, **queued_last;
+    uint64_t unfinished; /* jobs submitted and not done */
     bool ending;
     pleat__job *parked, **parked_last; /* the thread's own */
 };
@@ -50,22 +48,37 @@ static pleat_result wait_for_events(const pleat__mapper *mapper, const pleat__jo
     return PLEAT_OK;
 }
 
+static void append(pleat__job ***last, pleat__job *job)
+{
+    job->next = NULL;
+    **last = job;
+    *last = &job->next;
+}
+
+/* Takes the job out that *at is. */
+static void take_out(pleat__job **at, pleat__job ***last)
+{
+    *at = (*at)->next;
+    if (*at == NULL)
+        *last = at;
+}
+
 /* The next job. NULL: there is none now, or, with *ended, none any more. While jobs are parked it
  * does not wait long. */
 static pleat__job *next_job(pleat__mapper *mapper, bool *ended)
 {
-    pleat__job *job = NULL;
     struct timespec until = pleat__after_ns(PATIENCE_NS);
     pthread_mutex_lock(&mapper->lock);
-    while (mapper->head == mapper->tail && !mapper->ending) {
+    while (mapper->queued == NULL && !mapper->ending) {
         if (mapper->parked == NULL)
             pthread_cond_wait(&mapper->work, &mapper->lock);
         else if (pthread_cond_timedwait(&mapper->work, &mapper->lock, &until) != 0)
             break;
     }
-    *ended = mapper->ending && mapper->head == mapper->tail;
-    if (mapper->head != mapper->tail)
-        job = mapper->ring[mapper->head++ % mapper->capacity];
+    pleat__job *job = mapper->queued;
+    *ended = mapper->ending && job == NULL;
+    if (job != NULL)
+        take_out(&mapper->queued, &mapper->queued_last);
     pthread_mutex_unlock(&mapper->lock);
     return job;
 }
@@ -83,16 +96,9 @@ static void do_job(pleat__mapper *mapper, pleat__job *job, pleat_result ready)
     pthread_mutex_lock(&mapper->lock);
     if (!forgotten)
         atomic_store_explicit(&job->done, 1, memory_order_release);
-    mapper->finished++;
+    mapper->unfinished--;
     pthread_cond_broadcast(&mapper->over);
     pthread_mutex_unlock(&mapper->lock);
-}
-
-static void park(pleat__mapper *mapper, pleat__job *job)
-{
-    job->next = NULL;
-    *mapper->parked_last = job;
-    mapper->parked_last = &job->next;
 }
 
 /* Carries out what is parked and ready; `wait`: all of it. */
@@ -105,9 +111,7 @@ static void look_at_parked(pleat__mapper *mapper, bool wait)
             at = &job->next;
             continue;
         }
-        *at = job->next;
-        if (*at == NULL)
-            mapper->parked_last = at;
+        take_out(at, &mapper->parked_last);
         do_job(mapper, job, ready);
     }
 }
@@ -120,7 +124,7 @@ static void *run(void *context)
         if (job != NULL) {
             pleat_result ready = events_passed(mapper, job);
             if (ready == PLEAT_E_NOT_READY)
-                park(mapper, job);
+                append(&mapper->parked_last, job);
             else
                 do_job(mapper, job, ready);
         }
@@ -129,24 +133,18 @@ static void *run(void *context)
     return NULL;
 }
 
-pleat_result pleat__mapper_create(pleat_vmm vmm, pleat__arena *arena, uint32_t capacity,
-                                  pleat__mapper **out)
+pleat_result pleat__mapper_create(pleat_vmm vmm, pleat__arena *arena, pleat__mapper **out)
 {
-    if (capacity == 0)
-        return pleat__fail(PLEAT_E_INVALID, "a mapper with a queue of 0 jobs");
-    pleat__mapper *mapper = pleat__arena_calloc(arena, 1, sizeof *mapper);
-    pleat__job **ring = pleat__arena_calloc(arena, capacity, sizeof(pleat__job *));
-    pleat_result result = PLEAT_OK;
-    if (mapper == NULL || ring == NULL) {
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a mapper");
-        goto memory;
-    }
-    *mapper = (pleat__mapper){.vmm = vmm, .arena = arena, .ring = ring, .capacity = capacity};
+    pleat__mapper *mapper = pleat__arena_alloc(arena, sizeof *mapper);
+    if (mapper == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a mapper");
+    *mapper = (pleat__mapper){.vmm = vmm, .arena = arena};
+    mapper->queued_last = &mapper->queued;
     mapper->parked_last = &mapper->parked;
     pthread_mutex_init(&mapper->lock, NULL);
     pleat__cond_init(&mapper->work);
     pthread_cond_init(&mapper->over, NULL);
-    result = pleat__thread_start(&mapper->thread, "pleat-mapper", run, mapper);
+    pleat_result result = pleat__thread_start(&mapper->thread, "pleat-mapper", run, mapper);
     if (result == PLEAT_OK) {
         *out = mapper;
         return PLEAT_OK;
@@ -154,8 +152,6 @@ pleat_result pleat__mapper_create(pleat_vmm vmm, pleat__arena *arena, uint32_t c
     pthread_cond_destroy(&mapper->over);
     pthread_cond_destroy(&mapper->work);
     pthread_mutex_destroy(&mapper->lock);
-memory:
-    pleat__arena_free(arena, ring);
     pleat__arena_free(arena, mapper);
     return result;
 }
@@ -172,24 +168,18 @@ void pleat__mapper_destroy(pleat__mapper *mapper)
     pthread_cond_destroy(&mapper->over);
     pthread_cond_destroy(&mapper->work);
     pthread_mutex_destroy(&mapper->lock);
-    pleat__arena_free(mapper->arena, mapper->ring);
     pleat__arena_free(mapper->arena, mapper);
 }
 
-pleat_result pleat__mapper_submit(pleat__mapper *mapper, pleat__job *job)
+void pleat__mapper_submit(pleat__mapper *mapper, pleat__job *job)
 {
-    pleat_result result = PLEAT_E_NOT_READY;
+    atomic_store_explicit(&job->done, 0, memory_order_relaxed);
     pthread_mutex_lock(&mapper->lock);
     PLEAT_ASSERT(!mapper->ending);
-    uint64_t queued = mapper->tail - mapper->head;
-    if (queued < mapper->capacity) {
-        atomic_store_explicit(&job->done, 0, memory_order_relaxed);
-        mapper->ring[mapper->tail++ % mapper->capacity] = job;
-        pthread_cond_signal(&mapper->work);
-        result = PLEAT_OK;
-    }
+    append(&mapper->queued_last, job);
+    mapper->unfinished++;
+    pthread_cond_signal(&mapper->work);
     pthread_mutex_unlock(&mapper->lock);
-    return result;
 }
 
 pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job)
@@ -207,9 +197,7 @@ pleat_result pleat__mapper_wait(pleat__mapper *mapper, pleat__job *job)
 void pleat__mapper_drain(pleat__mapper *mapper)
 {
     pthread_mutex_lock(&mapper->lock);
-    /* Those submitted meanwhile too: they may be done before the ones whose events are awaited, so
-     * a number of jobs does not say which. */
-    while (mapper->finished < mapper->tail)
+    while (mapper->unfinished != 0)
         pthread_cond_wait(&mapper->over, &mapper->lock);
     pthread_mutex_unlock(&mapper->lock);
 }

@@ -3,9 +3,9 @@
  * GPU is done with, lays out, and plans.
  *
  * A job is the caller's own record: it is submitted, carried out, and marked done; the caller sees
- * that without any lock (pleat__job_done) or waits. The queue is bounded. Jobs are carried out in
- * order, but one whose events have not all passed lets those behind it go first: a job with events
- * must not be needed by a later one.
+ * that without any lock (pleat__job_done) or waits. The queue is a list of those records, so it has
+ * room for whatever is submitted. Jobs are carried out in order, but one whose events have not all
+ * passed lets those behind it go first: a job with events must not be needed by a later one.
  *
  * THREADS  Any number may submit and wait. A job is touched by nobody but the mapper between submit
  *          and done.
@@ -35,14 +35,13 @@ typedef struct pleat__job {
     _Atomic int done;
 } pleat__job;
 
-/* Starts the thread. `capacity`: jobs that may be queued. The backend outlives it. */
+/* Starts the thread. The backend outlives it. */
 PLEAT_NODISCARD pleat_result pleat__mapper_create(pleat_vmm vmm, pleat__arena *arena,
-                                                  uint32_t capacity, pleat__mapper **out);
+                                                  pleat__mapper **out);
 /* Carries out what is queued, then ends the thread. NULL is allowed. */
 void pleat__mapper_destroy(pleat__mapper *mapper);
 
-/* PLEAT_E_NOT_READY, which sets no error text, when the queue is full: nothing was queued. */
-PLEAT_NODISCARD pleat_result pleat__mapper_submit(pleat__mapper *mapper, pleat__job *job);
+void pleat__mapper_submit(pleat__mapper *mapper, pleat__job *job);
 /* Whether a submitted job is over; then its outcome can be read. */
 static inline bool pleat__job_done(const pleat__job *submitted)
 {

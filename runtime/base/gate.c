@@ -9,8 +9,7 @@
 #include <time.h>
 #include <vmm/table.h>
 
-#define QUEUE    4096u /* jobs that the mapper can be given ahead (D198) */
-#define PAUSE_NS 10000
+#define PAUSE_NS 10000 /* between two looks at an event (D198) */
 
 pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, pleat__arena *arena)
 {
@@ -336,7 +335,7 @@ bool pleat__gate_leave_fenced(pleat__gate *gate, pleat__fences *fences)
 pleat_result pleat__gate_mapper(pleat__gate *gate, pleat__mapper **out)
 {
     if (gate->mapper == NULL)
-        PLEAT_TRY(pleat__mapper_create(gate->vmm, gate->arena, QUEUE, &gate->mapper));
+        PLEAT_TRY(pleat__mapper_create(gate->vmm, gate->arena, &gate->mapper));
     *out = gate->mapper;
     return PLEAT_OK;
 }

@@ -194,9 +194,10 @@ static void hand_over(pleat_runtime *runtime, pleat_result (*what)(pleat__keep *
     keep->work = what;
     keep->job = (pleat__job){.call = work, .context = keep};
     if (keep->thread == NULL &&
-        pleat__mapper_create(runtime->vmm, keep->arena, 1, &keep->thread) != PLEAT_OK)
+        pleat__mapper_create(runtime->vmm, keep->arena, &keep->thread) != PLEAT_OK)
         return;
-    keep->working = pleat__mapper_submit(keep->thread, &keep->job) == PLEAT_OK;
+    pleat__mapper_submit(keep->thread, &keep->job);
+    keep->working = true;
 }
 
 /* ---- following ---- */

@@ -313,12 +313,12 @@ void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x)
     if (has_failed(layouts, &wanted))
         return;
     if (layouts->thread == NULL &&
-        pleat__mapper_create(layouts->heap->vmm, layouts->arena, 1, &layouts->thread) != PLEAT_OK)
+        pleat__mapper_create(layouts->heap->vmm, layouts->arena, &layouts->thread) != PLEAT_OK)
         return;
     layouts->wanted = wanted;
     layouts->job = (pleat__job){.call = work, .context = layouts, .forgotten = true};
-    if (pleat__mapper_submit(layouts->thread, &layouts->job) == PLEAT_OK)
-        layouts->state = PLEAT__LAYOUT_MAKING;
+    pleat__mapper_submit(layouts->thread, &layouts->job);
+    layouts->state = PLEAT__LAYOUT_MAKING;
 }
 
 void pleat__layouts_await(pleat__layouts *layouts)

@@ -102,8 +102,9 @@ void pleat__deferred_unmap_add(pleat__deferred_unmap *deferred, pleat__page_run 
 void pleat__deferred_unmap_hand_over(pleat__deferred_unmap *deferred)
 {
     pleat__mapper *mapper;
-    if (pleat__gate_mapper(deferred->heap->pool->gate, &mapper) != PLEAT_OK ||
-        pleat__mapper_submit(mapper, &deferred->job) != PLEAT_OK)
+    if (pleat__gate_mapper(deferred->heap->pool->gate, &mapper) == PLEAT_OK)
+        pleat__mapper_submit(mapper, &deferred->job);
+    else
         refuse(deferred);
 }
 

@@ -3,9 +3,9 @@
  * mapper's, which unmaps them when the streams are past what they had been given. Until then they
  * keep their chunks from being given back.
  *
- *   made -> streams fenced, pages added -> handed over -> unmapped and forgotten, or refused: the
- *           mapper has no room, or nobody can say that the GPU is done. Then they stay mapped, and
- *           are handed over again when views are dropped next (pleat__deferred_unmap_again).
+ *   made -> streams fenced, pages added -> handed over -> unmapped and forgotten, or refused: there
+ *           is no thread for the mapper, or nobody can say that the GPU is done. Then they stay
+ * mapped, and are handed over again when views are dropped next (pleat__deferred_unmap_again).
  */
 #ifndef PLEAT_RUNTIME_MEMORY_DEFERRED_UNMAP_H
 #define PLEAT_RUNTIME_MEMORY_DEFERRED_UNMAP_H

@@ -70,7 +70,7 @@ static void mapper_carries_out_in_order(void **state)
     fixture f;
     begin(&f, 64);
     pleat__mapper *mapper;
-    assert_ok(pleat__mapper_create(f.vmm, f.arena, 2 * ROUNDS, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, &mapper));
     uint64_t page;
     assert_ok(pleat__space_take(f.space, 4, &page));
     static mapping maps[2 * ROUNDS];
@@ -80,8 +80,8 @@ static void mapper_carries_out_in_order(void **state)
         maps[2 * r + 1] = unmap_at(&f, page, 4);
         jobs[2 * r] = mapping_job(&maps[2 * r]);
         jobs[2 * r + 1] = mapping_job(&maps[2 * r + 1]);
-        assert_ok(pleat__mapper_submit(mapper, &jobs[2 * r]));
-        assert_ok(pleat__mapper_submit(mapper, &jobs[2 * r + 1]));
+        pleat__mapper_submit(mapper, &jobs[2 * r]);
+        pleat__mapper_submit(mapper, &jobs[2 * r + 1]);
     }
     pleat__mapper_drain(mapper);
     for (int j = 0; j < 2 * ROUNDS; j++) {
@@ -90,7 +90,7 @@ static void mapper_carries_out_in_order(void **state)
     }
     mapping last_map = map_at(&f, page, 0, 4);
     pleat__job last = mapping_job(&last_map);
-    assert_ok(pleat__mapper_submit(mapper, &last));
+    pleat__mapper_submit(mapper, &last);
     assert_ok(pleat__mapper_wait(mapper, &last));
     *word(&f, page + 3) = 3;
     pleat__mapper_destroy(mapper);
@@ -105,7 +105,7 @@ static void mapper_unmaps_only_after_events(void **state)
     pleat__mapper *mapper;
     uint64_t page;
     pleat_event events[2];
-    assert_ok(pleat__mapper_create(f.vmm, f.arena, 3, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, &mapper));
     assert_ok(pleat__space_take(f.space, 4, &page));
     for (int e = 0; e < 2; e++) {
         assert_ok(pleat__host_stream_hold(&f.host, 1 + (uint64_t)e));
@@ -118,10 +118,10 @@ static void mapper_unmaps_only_after_events(void **state)
     pleat__job other = mapping_job(&beside), again = mapping_job(&anew);
     unmap.events = events;
     unmap.event_count = 2;
-    assert_ok(pleat__mapper_submit(mapper, &map));
+    pleat__mapper_submit(mapper, &map);
     assert_ok(pleat__mapper_wait(mapper, &map));
-    assert_ok(pleat__mapper_submit(mapper, &unmap));
-    assert_ok(pleat__mapper_submit(mapper, &other));
+    pleat__mapper_submit(mapper, &unmap);
+    pleat__mapper_submit(mapper, &other);
     assert_ok(pleat__mapper_wait(mapper, &other)); /* the unmap lets it go first */
     assert_false(pleat__job_done(&unmap));
     assert_ok(pleat__host_stream_release(&f.host, 2)); /* one of two is not enough */
@@ -130,7 +130,7 @@ static void mapper_unmaps_only_after_events(void **state)
     assert_int_equal(pleat__space_stats_of(f.space).unmaps, 0);
     assert_ok(pleat__host_stream_release(&f.host, 1));
     assert_ok(pleat__mapper_wait(mapper, &unmap));
-    assert_ok(pleat__mapper_submit(mapper, &again));
+    pleat__mapper_submit(mapper, &again);
     assert_ok(pleat__mapper_wait(mapper, &again));
     assert_ptr_equal(pleat__space_chunk_at(f.space, page, NULL), f.chunks[4]);
     for (int e = 0; e < 2; e++)
@@ -191,18 +191,18 @@ static void mapper_drain_waits_for_those_that_were_overtaken(void **state)
     drainer d = {0};
     pthread_t thread;
     pleat_event event;
-    assert_ok(pleat__mapper_create(f.vmm, f.arena, 3, &d.mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, &d.mapper));
     assert_ok(pleat__host_stream_hold(&f.host, 1));
     assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
     assert_ok(f.vmm.ops->event_record(f.vmm.self, event, 1));
     pleat__job awaited = {.call = call_nothing, .events = &event, .event_count = 1};
-    assert_ok(pleat__mapper_submit(d.mapper, &awaited));
+    pleat__mapper_submit(d.mapper, &awaited);
     assert_int_equal(pthread_create(&thread, NULL, drain, &d), 0);
     while (!atomic_load(&d.begun))
         sched_yield();
     for (int i = 0; i < 500; i++) {
         pleat__job quick = {.call = call_nothing};
-        assert_ok(pleat__mapper_submit(d.mapper, &quick));
+        pleat__mapper_submit(d.mapper, &quick);
         assert_ok(pleat__mapper_wait(d.mapper, &quick));
         assert_false(atomic_load(&d.over));
     }
@@ -222,11 +222,11 @@ static void mapper_calls_and_forgets(void **state)
     pleat__mapper *mapper;
     pleat_event event;
     _Atomic int count = 0;
-    assert_ok(pleat__mapper_create(f.vmm, f.arena, 64, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, &mapper));
     assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
     called kept = {.count = &count, .ready = PLEAT_E_STATE};
     kept.job = (pleat__job){.call = note_call, .context = &kept};
-    assert_ok(pleat__mapper_submit(mapper, &kept.job));
+    pleat__mapper_submit(mapper, &kept.job);
     assert_ok(pleat__mapper_wait(mapper, &kept.job));
     assert_ok(kept.ready);
     for (int i = 0; i < 20; i++) {
@@ -234,7 +234,7 @@ static void mapper_calls_and_forgets(void **state)
         assert_non_null(c);
         *c = (called){.count = &count};
         c->job = (pleat__job){.call = note_and_free, .context = c, .forgotten = true};
-        assert_ok(pleat__mapper_submit(mapper, &c->job));
+        pleat__mapper_submit(mapper, &c->job);
     }
     pleat__mapper_drain(mapper);
     assert_int_equal(atomic_load(&count), 21);
@@ -242,56 +242,12 @@ static void mapper_calls_and_forgets(void **state)
     pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_event_query, 1, true, false});
     kept.job.events = &event;
     kept.job.event_count = 1;
-    assert_ok(pleat__mapper_submit(mapper, &kept.job));
+    pleat__mapper_submit(mapper, &kept.job);
     assert_result(pleat__mapper_wait(mapper, &kept.job), PLEAT_E_DRIVER);
     assert_result(kept.ready, PLEAT_E_DRIVER);
     pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
     assert_ok(f.vmm.ops->event_destroy(f.vmm.self, event));
     pleat__mapper_destroy(mapper);
-    end(&f);
-}
-
-typedef struct held_call {
-    pthread_mutex_t busy;
-    _Atomic int begun;
-} held_call;
-
-static pleat_result wait_for_lock(void *context, pleat_result ready)
-{
-    held_call *held = context;
-    atomic_store(&held->begun, 1);
-    pthread_mutex_lock(&held->busy);
-    pthread_mutex_unlock(&held->busy);
-    return ready;
-}
-
-static void mapper_queue_is_bounded(void **state)
-{
-    (void)state;
-    fixture f;
-    begin(&f, 64);
-    pleat__mapper *mapper;
-    held_call held = {.busy = PTHREAD_MUTEX_INITIALIZER};
-    _Atomic int count = 0;
-    called more[3];
-    assert_ok(pleat__mapper_create(f.vmm, f.arena, 2, &mapper));
-    pleat__job first = {.call = wait_for_lock, .context = &held};
-    pthread_mutex_lock(&held.busy);
-    assert_ok(pleat__mapper_submit(mapper, &first));
-    while (!atomic_load(&held.begun)) /* it is no longer in the queue */
-        sched_yield();
-    for (int j = 0; j < 3; j++) {
-        more[j] = (called){.count = &count};
-        more[j].job = (pleat__job){.call = note_call, .context = &more[j]};
-        assert_result(pleat__mapper_submit(mapper, &more[j].job),
-                      j < 2 ? PLEAT_OK : PLEAT_E_NOT_READY);
-    }
-    pthread_mutex_unlock(&held.busy);
-    pleat__mapper_drain(mapper);
-    assert_int_equal(atomic_load(&count), 2);
-    pleat__mapper_destroy(mapper);
-    assert_result(pleat__mapper_create(f.vmm, f.arena, 0, &mapper), PLEAT_E_INVALID);
-    pthread_mutex_destroy(&held.busy);
     end(&f);
 }
 
@@ -302,13 +258,13 @@ static void mapper_hands_the_error_to_the_waiter(void **state)
     begin(&f, 64);
     pleat__mapper *mapper;
     uint64_t page;
-    assert_ok(pleat__mapper_create(f.vmm, f.arena, 4, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, &mapper));
     assert_ok(pleat__space_take(f.space, 4, &page));
     pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_map, 2, false, false});
     mapping map = map_at(&f, page, 0, 4);
     pleat__job bad = mapping_job(&map), good = mapping_job(&map);
-    assert_ok(pleat__mapper_submit(mapper, &bad));
-    assert_ok(pleat__mapper_submit(mapper, &good));
+    pleat__mapper_submit(mapper, &bad);
+    pleat__mapper_submit(mapper, &good);
     assert_ok(pleat__mapper_wait(mapper, &good)); /* the first was unwound */
     assert_result(pleat__mapper_wait(mapper, &bad), PLEAT_E_DRIVER);
     assert_string_equal(pleat_last_error()->text, "map: made to fail");
@@ -327,12 +283,12 @@ static void mapper_calls_are_told_from_others(void **state)
     begin(&f, 64);
     assert_ok(pleat__space_take_at(f.space, 0, 8));
     assert_ok(pleat__host_set_costs(&f.host, &pleat__host_costs_h200));
-    assert_ok(pleat__mapper_create(f.vmm, f.arena, 4, &mapper));
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, &mapper));
     assert_false(pleat__on_own_thread());
     uint64_t calls = pleat__space_stats_of(f.space).driver_calls;
     mapping map = map_at(&f, 0, 0, 4);
     pleat__job job = mapping_job(&map);
-    assert_ok(pleat__mapper_submit(mapper, &job));
+    pleat__mapper_submit(mapper, &job);
     assert_ok(pleat__mapper_wait(mapper, &job));
     assert_ok(pleat__host_modelled_ns(&f.host, &ns, &aside_ns));
     assert_int_equal(ns, 0);
@@ -356,7 +312,6 @@ int main(void)
         cmocka_unit_test(mapper_unmaps_only_after_events),
         cmocka_unit_test(mapper_drain_waits_for_those_that_were_overtaken),
         cmocka_unit_test(mapper_calls_and_forgets),
-        cmocka_unit_test(mapper_queue_is_bounded),
         cmocka_unit_test(mapper_hands_the_error_to_the_waiter),
         cmocka_unit_test(mapper_calls_are_told_from_others),
     };
