@@ -6,6 +6,7 @@
 #include <internal/check.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/search.h>
 #include <string.h>
 
 typedef unsigned long long ull;
@@ -20,15 +21,9 @@ bool pleat__ledger_granular(const pleat__ledger *ledger, uint64_t bytes)
 /* The one that begins last at or before `va`, as an index + 1. */
 static size_t before(const pleat__ledger *ledger, pleat_va va)
 {
-    size_t low = 0, high = ledger->reservation_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (ledger->reservations[middle].va <= va)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    size_t at;
+    PLEAT__FIRST(at, ledger->reservation_count, ledger->reservations[at].va > va);
+    return at;
 }
 
 bool pleat__ledger_find(const pleat__ledger *ledger, pleat_va va, pleat__place *place)

@@ -5,6 +5,7 @@
 #include <runtime/follow/schedule.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <string.h>
 
 /* ---- a plan's slots ---- */
@@ -120,15 +121,9 @@ static uint32_t lane_granules(const pleat__lane *lane)
 /* The first slot that is allocated at an event or behind it. */
 static uint32_t slot_from(const pleat__sequence *sequence, uint32_t at)
 {
-    uint32_t low = 0, high = sequence->slot_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (sequence->slots[middle].alloc_at < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t slot;
+    PLEAT__FIRST(slot, sequence->slot_count, sequence->slots[slot].alloc_at >= at);
+    return slot;
 }
 
 /* The iteration's first item at an event or behind it. */

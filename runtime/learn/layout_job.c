@@ -4,6 +4,7 @@
 #include <runtime/learn/layout_job.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <runtime/memory/deferred_unmap.h>
 #include <string.h>
 
@@ -372,15 +373,9 @@ static bool lies_elsewhere(void *context, pleat__place *place)
     if (is_made_by(at->made->schedule, place))
         return false;
     uint64_t page = (place->address - at->pool->base) / at->pool->page_bytes;
-    size_t low = 0, high = at->made->view_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (views[middle].page + views[middle].pages <= page)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low == at->made->view_count || page < views[low].page;
+    size_t first;
+    PLEAT__FIRST(first, at->made->view_count, views[first].page + views[first].pages > page);
+    return first == at->made->view_count || page < views[first].page;
 }
 
 /* The map is walked rather than asked where the next place begins: an index for that is made anew

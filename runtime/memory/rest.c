@@ -5,6 +5,7 @@
 #include <runtime/memory/rest.h>
 
 #include <internal/check.h>
+#include <internal/search.h>
 #include <runtime/memory/heap_internal.h>
 #include <runtime/memory/views.h>
 #include <stdlib.h>
@@ -267,15 +268,9 @@ void pleat__rest_join(pleat__heap *heap, bool followed)
  */
 static size_t find_upto(const pleat__chunk_pool *pool, uint32_t chunk)
 {
-    size_t low = 0, high = pool->resting_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (pool->resting[middle] > chunk)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    size_t at;
+    PLEAT__FIRST(at, pool->resting_count, pool->resting[at] <= chunk);
+    return at;
 }
 
 static bool is_resting(const pleat__chunk_pool *pool, uint32_t first)

@@ -19,6 +19,7 @@
 #include <runtime/memory/views.h>
 
 #include <internal/check.h>
+#include <internal/search.h>
 
 /* Maps of a view for which a point is recorded whenever it becomes idle (D484 in
  * docs/decisions.md). */
@@ -304,15 +305,9 @@ static void look_into(const pleat__heap *heap, pleat__view *view, uint32_t granu
 /* The first view in the list that has so many pages. */
 static uint32_t first_of(const pleat__heap *heap, uint32_t pages)
 {
-    uint32_t low = 0, high = heap->view_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (heap->views[middle]->pages < pages)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t at;
+    PLEAT__FIRST(at, heap->view_count, heap->views[at]->pages >= pages);
+    return at;
 }
 
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)

@@ -14,6 +14,7 @@
 
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/search.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -147,18 +148,12 @@ static int compare_sized(const void *left, const void *right)
 /* What most slots of a recorded size have; the recorded one where no slot is of that size. */
 static uint64_t common_size(const sized *slots, uint32_t count, uint64_t recorded)
 {
-    uint32_t low = 0, high = count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (slots[middle].recorded < recorded)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    uint32_t end = low;
+    uint32_t first;
+    PLEAT__FIRST(first, count, slots[first].recorded >= recorded);
+    uint32_t end = first;
     while (end < count && slots[end].recorded == recorded)
         end++;
-    return low < end ? slots[low + (end - low) / 2].size : recorded;
+    return first < end ? slots[first + (end - first) / 2].size : recorded;
 }
 
 /* Of what lies between the first sequence and the steady one. */

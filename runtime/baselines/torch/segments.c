@@ -13,6 +13,7 @@
 #include <internal/check.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/search.h>
 #include <string.h>
 
 static uint64_t segment_bytes_for(const pool *owner, uint64_t bytes)
@@ -32,15 +33,9 @@ static uint64_t handle_bytes(const pleat__caching *caching, const pool *owner)
 
 size_t pleat__caching_index_above(const pleat__caching *caching, pleat_va address)
 {
-    size_t low = 0, high = caching->stats.segments;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (caching->by_address[middle]->address <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    size_t at;
+    PLEAT__FIRST(at, caching->stats.segments, caching->by_address[at]->address > address);
+    return at;
 }
 
 segment *pleat__caching_segment_of(const pleat__caching *caching, pleat_va address)
