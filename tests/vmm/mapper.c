@@ -1,5 +1,5 @@
 /*
- * mapper.c: the mapping thread: order, events, calls, a full queue, errors that reach the
+ * mapper.c: the mapping thread: order, events, calls, errors that reach the
  * waiter.
  */
 #include "../fault.h"
