@@ -15,6 +15,7 @@
 #include <plan/trace/import.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/range.h>
 #include <plan/trace/pickle.h>
 #include <plan/trace/snapshot.h>
@@ -192,7 +193,7 @@ static uint64_t stream_value(const value *stream, const value *pool)
     }
     if (pair[0] == 0 && pair[1] == 0)
         return handle;
-    uint64_t hash = (handle ^ pair[0] * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+    uint64_t hash = (handle ^ pair[0] * PLEAT__HASH_MULTIPLIER) * 0xbf58476d1ce4e5b9u;
     hash = (hash ^ hash >> 31 ^ pair[1]) * 0x94d049bb133111ebu;
     return (hash ^ hash >> 31) | 1ull << 63;
 }

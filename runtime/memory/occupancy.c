@@ -36,7 +36,6 @@ void pleat__occupancy_release(pleat__occupancy *occupancy)
     *occupancy = (pleat__occupancy){0};
 }
 
-/* The arrays of counters and masks, twice as long each time; what is new is 0. */
 /* The array with room for so many, 0 behind those that there were; NULL: it is as it was. */
 static void *grow_array(const pleat__occupancy *occupancy, void *array, size_t size,
                         uint32_t capacity)

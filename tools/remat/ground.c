@@ -7,6 +7,7 @@
 #include <tools/remat/ground.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/range.h>
 #include <tools/clock.h>
 #include <vmm/host/host.h>
@@ -45,7 +46,7 @@ uint64_t remat_map_ns(uint64_t chunk_bytes)
 
 static uint64_t word_of(const lying *t, uint64_t at)
 {
-    return (t->serial * 0x9e3779b97f4a7c15u) ^ at;
+    return (t->serial * PLEAT__HASH_MULTIPLIER) ^ at;
 }
 
 static void write_words(const lying *t)

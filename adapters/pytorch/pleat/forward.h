@@ -51,13 +51,6 @@ class Forward : public Pluggable
         return native_->getPoolUseCount(device, pool);
     }
 #endif
-#ifdef PLEAT_HAS_CREATE_POOL
-    void createOrIncrefPool(DeviceIndex device, MempoolId pool,
-                            std::shared_ptr<CUDAAllocator> allocator) override
-    {
-        native_->createOrIncrefPool(device, pool, std::move(allocator));
-    }
-#endif
 #ifdef PLEAT_HAS_ENSURE_POOL_FROM
     void ensureExistsAndIncrefPool(DeviceIndex device, MempoolId pool) override
     {
