@@ -16,18 +16,39 @@
 #include <unistd.h>
 
 #define MESSAGE_MOST 8192 /* bytes; a path is half of it at most */
+#define CELL_TEXT    1024 /* bytes that a cell is given at most, before it is cut */
 
-/* The names of files in it are as others made them: nothing that a terminal would take for a
- * command, and one line. */
+const char *cli_plain(const char *text, size_t length, char *buffer, size_t size)
+{
+    size_t used = 0;
+    for (size_t at = 0, taken; at < length; at += taken) {
+        char escaped[8];
+        const char *put = text + at;
+        uint8_t first = (uint8_t)put[0];
+        size_t wanted = taken = pleat__utf8_character(put, length - at);
+        /* What ECMA-48 calls C1 has two bytes in UTF-8, c2 80 to c2 9f. */
+        bool control =
+            first < ' ' || first == 0x7f || (taken == 2 && first == 0xc2 && (uint8_t)put[1] < 0xa0);
+        if (taken == 0 || control) {
+            taken = 1;
+            wanted =
+                (size_t)snprintf(escaped, sizeof escaped, first == '\n' ? "\\n" : "\\x%02x", first);
+            put = escaped;
+        }
+        if (used + wanted >= size)
+            break;
+        memcpy(buffer + used, put, wanted);
+        used += wanted;
+    }
+    buffer[used] = '\0';
+    return buffer;
+}
+
+/* The names of files in it are as others made them. */
 static void print_message(const char *command, const char *text)
 {
-    fprintf(stderr, "pleat %s: ", command);
-    for (const char *at = text; *at != '\0'; at++)
-        if ((unsigned char)*at < ' ' || *at == 0x7f)
-            fprintf(stderr, "\\x%02x", (unsigned char)*at);
-        else
-            fputc(*at, stderr);
-    fputc('\n', stderr);
+    char plain[4 * MESSAGE_MOST];
+    fprintf(stderr, "pleat %s: %s\n", command, cli_plain(text, strlen(text), plain, sizeof plain));
 }
 
 int cli_bad_use(const char *command, const char *format, ...)
@@ -245,25 +266,16 @@ bool cli_table_row(cli_table *table)
     return true;
 }
 
-/* Into a cell: whole characters, an ellipsis where it is too long, nothing that a terminal would
- * take for a command. */
+/* Into a cell: whole characters, an ellipsis where it is too long. */
 static void fit(char *cell, const char *text)
 {
     static const char ellipsis[] = "…";
-    size_t length = strlen(text), used = 0, room = CLI_TABLE_CELL - 1;
-    bool cut = length > room;
-    room -= cut ? sizeof ellipsis - 1 : 0;
-    for (size_t at = 0; at < length;) {
-        size_t size = pleat__utf8_character(text + at, length - at);
-        bool odd = size == 0 || (unsigned char)text[at] < ' ' || text[at] == 0x7f;
-        size_t wanted = odd ? 1 : size;
-        if (used + wanted > room)
-            break;
-        memcpy(cell + used, odd ? "?" : text + at, wanted);
-        used += wanted;
-        at += size == 0 ? 1 : size;
-    }
-    snprintf(cell + used, CLI_TABLE_CELL - used, "%s", cut ? ellipsis : "");
+    char plain[4 * CELL_TEXT];
+    size_t length = strlen(cli_plain(text, strlen(text), plain, sizeof plain));
+    bool cut = length >= CLI_TABLE_CELL;
+    size_t room = CLI_TABLE_CELL - (cut ? sizeof ellipsis : 1);
+    size_t used = pleat__utf8_prefix(plain, length, room);
+    snprintf(cell, CLI_TABLE_CELL, "%.*s%s", (int)used, plain, cut ? ellipsis : "");
 }
 
 /* Columns that a terminal gives it: characters, not bytes. */
@@ -279,7 +291,7 @@ void cli_table_cell(cli_table *table, int column, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    char text[1024];
+    char text[CELL_TEXT];
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     fit(table->cells[(table->rows - 1) * table->columns + column], text);

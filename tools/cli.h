@@ -62,6 +62,10 @@ int cli_overwrites(const char *command, const char *input, const char *output);
  * runtime is made: a recorded job on host memory is not of this container. */
 void cli_forget_limits(void);
 
+/* A text that others made (a recording's labels, the name of a file) as it may be shown: one line,
+ * in which what a terminal would take for a command, and what is no UTF-8, is written "\n" or
+ * "\x1b"; in `buffer`, as much of it as fits. Messages and the cells of tables are made of it. */
+const char *cli_plain(const char *text, size_t length, char *buffer, size_t size);
 /* A word of a command line as a shell reads it, in quotes where it needs some; in `buffer`. */
 const char *cli_quote(const char *word, char *buffer, size_t size);
 

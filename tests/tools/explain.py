@@ -161,6 +161,23 @@ class Explain(unittest.TestCase):
                 self.assertEqual(shlex.split(first), ["pleat", "plan", path, "-o", "job.plan"])
         self.assertNotIn("RECORDING -o", text)
 
+    def test_texts_of_recordings_are_no_commands_to_a_terminal(self):
+        """Not what begins one with ESC, nor by its byte or its character alone, nor a line's end."""
+        label, events = "iter={};phase=\x1b[31mred\n\x9b2Jé\x7f", []
+        for i in range(4):
+            for action, at in (("alloc", 2 * i), ("free_requested", 2 * i + 1), ("free_completed", 2 * i + 1)):
+                events.append({"action": action, "addr": 1 << 40, "size": 4 << 20, "stream": 0, "time_us": at,
+                               "user_metadata": label.format(i)})
+        path = os.path.join(self.folder.name, "label.pickle")
+        with open(path, "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [events]}, file)
+        done = subprocess.run([PLEAT, "explain", path], capture_output=True, check=True)
+        self.assertIn(r"phase \x1b[31mred\n\xc2\x9b2Jé\x7f".encode() + b".\n", done.stdout)
+        self.assertNotRegex(done.stdout, rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+        # In JSON it is the text itself.
+        self.assertEqual(json.loads(run("explain", path, "--json").stdout)["max_live_phase"],
+                         "\x1b[31mred\n\x9b2Jé\x7f")
+
     def refused(self, free, last=True):
         """Fifty of 2 MiB, every second one freed, in segments of their own; then 60 MiB are refused."""
         events, mib = [], 1 << 20

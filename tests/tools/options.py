@@ -255,7 +255,7 @@ class Options(unittest.TestCase):
         for arguments in (("import", "new\nline\x1b[31m.x"), ("import", "x", "--none\n\x1b[31m")):
             done = subprocess.run([PLEAT, *arguments], capture_output=True, text=True)
             self.assertNotIn("\x1b", done.stderr)
-            self.assertIn(r"\x0a", done.stderr)
+            self.assertIn(r"\n", done.stderr)
             self.assertIn(r"\x1b[31m", done.stderr)
 
     def test_a_command_that_was_copied_says_what_it_lacks(self):

@@ -14,6 +14,10 @@
 #include <internal/error.h>
 #include <plan/trace/import.h>
 
+#include <string.h>
+
+#define PHASE_SIZE 1024 /* bytes of a phase's name as it is shown */
+
 typedef struct options {
     const char *const *paths; /* of the job; of it at other microbatches */
     uint32_t path_count;
@@ -42,25 +46,32 @@ static const char *device_note(const growth *g)
                : "";
 }
 
+/* A phase's name, for a terminal. */
+static const char *phase_of(const footprint *f, uint16_t phase, char (*buffer)[PHASE_SIZE])
+{
+    char name[256];
+    footprint_phase(f, phase, name, sizeof name);
+    return cli_plain(name, strlen(name), *buffer, sizeof *buffer);
+}
+
 /* ", at forward (model.py:12), annotated "the keys"" */
 static void say_site(const footprint *f, uint32_t site)
 {
-    char text[SITE_TEXT_SIZE];
+    char text[SITE_TEXT_SIZE], plain[4 * SITE_TEXT_SIZE];
     const char *frame;
-    int length = (int)site_frame(f->trace, site, &frame);
+    size_t length = site_frame(f->trace, site, &frame);
     if (length > 0)
-        printf(", at %.*s", length, frame);
+        printf(", at %s", cli_plain(frame, length, plain, sizeof plain));
     if (*site_annotations(f->trace, site, text) != '\0')
-        printf(", annotated %s", text);
+        printf(", annotated %s", cli_plain(text, strlen(text), plain, sizeof plain));
 }
 
 /* "264 of 192.000 MiB, allocated in phase F, at forward (model.py:12)" */
 static void say_group(const footprint *f, const footprint_group *g)
 {
-    char size[48], phase[256];
+    char size[48], phase[PHASE_SIZE];
     printf("%u of %s", g->count, cli_format_size(g->size, size, sizeof size));
-    footprint_phase(f, g->phase, phase, sizeof phase);
-    if (phase[0] != '\0')
+    if (*phase_of(f, g->phase, &phase) != '\0')
         printf(", allocated in phase %s", phase);
     say_site(f, g->site);
     putchar('\n');
@@ -76,13 +87,13 @@ static void say_iteration(const footprint *f, const char *before, uint32_t posit
 
 static void say_peak(const footprint *f)
 {
-    char sizes[3][48], phase[256];
+    char sizes[3][48], phase[PHASE_SIZE];
     printf("The peak\n");
     printf("  At most %s are live at once, in %u tensor%s: at event %u of %u",
            text_of(f, f->max_live_bytes, sizes, 0), f->max_live_count,
            cli_plural(f->max_live_count), f->max_live_at, f->requests.event_count);
     say_iteration(f, ", in", f->max_live_at);
-    footprint_phase(f, footprint_phase_at(f, f->max_live_at), phase, sizeof phase);
+    phase_of(f, footprint_phase_at(f, f->max_live_at), &phase);
     printf(phase[0] != '\0' ? ", phase %s.\n" : "%s.\n", phase);
     printf("  No allocator needs less. The most of it:\n");
     for (int i = 0; i < f->group_count && i < 5; i++) {
@@ -118,8 +129,8 @@ static void say_culprits(const footprint *f, const footprint_policy *p)
 
 static void say_most(const footprint *f, const footprint_policy *p)
 {
-    char sizes[2][48], phase[256];
-    footprint_phase(f, footprint_phase_at(f, p->peak_at), phase, sizeof phase);
+    char sizes[2][48], phase[PHASE_SIZE];
+    phase_of(f, footprint_phase_at(f, p->peak_at), &phase);
     printf("  It reached its most at event %u", p->peak_at);
     say_iteration(f, ",", p->peak_at);
     printf("%s%s: for a tensor of %s, %s %s lay idle.\n", phase[0] != '\0' ? ", phase " : "", phase,

@@ -157,7 +157,7 @@ static pleat_result list(const options *o, const kept *all)
 
 static pleat_result show(const options *o, const kept *all, const pleat__kept_plan *plan)
 {
-    char id[ID_DIGITS + 1], text[32], live[32];
+    char id[ID_DIGITS + 1], text[32], live[32], plain[4096];
     pleat_plan *read;
     PLEAT_TRY(pleat__plan_cache_read(all->folder, plan->name, &read));
     if (o->json) {
@@ -172,7 +172,8 @@ static pleat_result show(const options *o, const kept *all, const pleat__kept_pl
     }
     id_of(plan, id);
     printf("plan       %s\nfile       %s/%s\n", id, all->folder, plan->name);
-    printf("program    %s\n", pleat__plan_cache_program(read));
+    const char *program = pleat__plan_cache_program(read);
+    printf("program    %s\n", cli_plain(program, strlen(program), plain, sizeof plain));
     time_of(plan, text);
     printf("last used  %s\n", text);
     printf("requests   %u an iteration, %u before the first\n", read->steady.slot_count,
