@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define OPTION_MOST 32
 #define HELP_COLUMN 26 /* longer options have their help on the next line */
@@ -141,6 +143,17 @@ static int bad_value(const cli_usage *usage, const cli_option *option, const cha
     }
 }
 
+/* Whether what is written into the file and what is said would be mixed: in one pipe, file or
+ * terminal, by whatever name. Another device keeps nothing of either, or is refused by what it is
+ * (/dev/null, /dev/full). */
+static bool is_standard_output(const char *path)
+{
+    struct stat file, output;
+    return stat(path, &file) == 0 && fstat(STDOUT_FILENO, &output) == 0 &&
+           file.st_dev == output.st_dev && file.st_ino == output.st_ino &&
+           (!S_ISCHR(file.st_mode) || isatty(STDOUT_FILENO) == 1);
+}
+
 static bool read_value(const cli_option *option, const char *text)
 {
     double number;
@@ -169,7 +182,7 @@ static bool read_value(const cli_option *option, const char *text)
         *option->value.text = text;
         return true;
     case CLI_FILE:
-        if (text[0] == '\0' || strcmp(text, "-") == 0)
+        if (text[0] == '\0' || strcmp(text, "-") == 0 || is_standard_output(text))
             return false;
         *option->value.text = text;
         return true;

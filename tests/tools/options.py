@@ -115,6 +115,22 @@ class Options(unittest.TestCase):
         self.assertIn("wants a value", self.refused("compare", "a", "--budget"))
         self.assertIn("wants a value", self.refused("compare", "a", "-B"))
 
+    def test_standard_output_by_another_name_is_no_file(self):
+        """What is written into it would be mixed with what is said."""
+        writers = (("import", "-o"), ("export", "-o"), ("plan", "-o"), ("plan", "--dump"), ("report", "-o"),
+                   ("replay", "--dump"))
+        for command, option in writers:
+            for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+                self.assertIn(f"is a file, not '{name}': standard output is for what is said",
+                              self.refused(command, "a", option, name))
+            with tempfile.NamedTemporaryFile("w+") as said:
+                done = subprocess.run([PLEAT, command, "a", option, said.name], stdout=said, stderr=subprocess.PIPE, text=True)
+                self.assertEqual((done.returncode, said.read()), (2, ""), done.stderr)
+            # What keeps nothing is no place where both are mixed.
+            done = subprocess.run([PLEAT, command, "a", option, "/dev/null"], stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True)
+            self.assertNotIn("standard output", done.stderr)
+
     def test_options_that_would_be_passed_by_are_refused(self):
         for line, text in [
             ("remat a -p dtr --without partition", "--without leaves out a part of coop or stitched, not of 'dtr'"),
