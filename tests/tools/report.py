@@ -315,6 +315,16 @@ class Report(unittest.TestCase):
         shown = {key: value for (policy, key), value in reader.cells.items() if policy == "plan"}
         self.assertEqual(shown, told["gap"])
 
+    def test_a_class_has_one_name(self):
+        """That of `pleat help words`, which explains it; what is small is the page's own."""
+        (names,), (legend,) = (re.findall(r"const %s = \[(.*?)\];" % name, self.text, re.DOTALL)
+                               for name in ("classes", "classNames"))
+        names, legend = (re.findall("'(.*?)'", listed) for listed in (names, legend))
+        words = dict(re.split("  +", line, maxsplit=1) for line in run("help", "words").stdout.splitlines())
+        self.assertLessEqual({*names} - {"small"}, {*words})
+        self.assertEqual([line.split(":")[0] for line in legend], names)
+        self.assertIn("persistent: " + words["persistent"], legend)
+
     def test_page_needs_nothing_else(self):
         self.assertEqual([r for r in self.reader.references if not r.startswith("#")], [])
         self.assertIn("default-src 'none'", self.text)

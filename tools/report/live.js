@@ -1,13 +1,12 @@
 /* What is live over time: areas composed by class, phase, place or size; what is live at a moment, as
  * a flame graph and a table; two allocators side by side. */
 
-const classes = ['transient', 'scoped', 'crossing', 'persistent', 'dynamic', 'small', 'state', 'within'];
+const classes = ['transient', 'scoped', 'crossing', 'persistent', 'dynamic', 'small', 'within'];
 const classNames = ['transient: within a phase', 'scoped: freed in a later phase',
-  'crossing: freed in the next iteration', 'persistent: weights, there before the first iteration',
+  'crossing: freed in the next iteration', 'persistent: there across iterations: weights, optimizer states',
   'dynamic: room for sizes that change (a lane)', 'small: under 1 MiB',
-  'persistent: optimizer states, made in an iteration',
   'within: of one iteration; the recording names no phases'];
-const LONGEST = ['persistent', 'state', 'crossing', 'scoped', 'transient', 'within'];
+const LONGEST = ['persistent', 'crossing', 'scoped', 'transient', 'within'];
 const PALETTE = 9, NEVER = 0xffffffff, ROWS_MOST = 200;
 
 /* ---- the requests ---- */
@@ -41,7 +40,7 @@ function moduleOf(i) {
   const found = /\((.*?)(?::\d+)?\)$/.exec(placeOf(i));
   return found ? found[1] : placeOf(i);
 }
-const classOf = (i) => classes[lives.cls[i] === 3 && lives.alloc[i] >= (marks[0] || 0) ? 6 : lives.cls[i]];
+const classOf = (i) => classes[lives.cls[i]];
 
 /* At each event: the request, and whether it is freed there. */
 function makeOrder() {

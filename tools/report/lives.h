@@ -9,7 +9,7 @@
 
 /* Of the page's classes (live.js), the one that stands for transient and scoped where the recording
  * names no phases. */
-#define LIVES_CLASS_WITHIN (PLEAT__CLASSES + 2)
+#define LIVES_CLASS_WITHIN (PLEAT__CLASSES + 1)
 
 /* Members "lives", "frames", "stacks" and "times" of the page's data. PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result lives_put(const footprint *footprint, FILE *out);

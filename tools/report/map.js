@@ -5,8 +5,7 @@ function windowBoxes(plan) {
   const flat = decode(plan.boxes, Uint32Array), boxes = [];
   for (let i = 0; i < flat.length; i += 6) {
     const [begin, end, place, length, kind, request] = flat.subarray(i, i + 6);
-    const state = kind === 3 && request !== NEVER && lives.alloc[request] >= (marks[0] || 0);
-    const box = { y0: place * UNIT, y1: (place + length) * UNIT, cls: state ? 6 : kind, begin, end, request };
+    const box = { y0: place * UNIT, y1: (place + length) * UNIT, cls: kind, begin, end, request };
     if (end > begin) boxes.push({ ...box, t0: begin, t1: end });
     else {
       boxes.push({ ...box, t0: begin, t1: plan.events });
@@ -282,7 +281,7 @@ function picture(plan, first) {
 /* ---- the plan's two scenes ---- */
 
 function spanOf(plan, b) {
-  if (b.cls === 3 || b.cls === 6) return 'always there';
+  if (b.cls === 3) return 'always there';
   const from = plan.begin + b.begin, to = plan.begin + b.end;
   return inSeconds && b.end > b.begin ? `${(secondsAt(from)).toFixed(4)} to ${secondsAt(to).toFixed(4)} s`
     : `events ${count(b.begin)} to ${count(b.end)}${b.end <= b.begin ? ' of the next iteration' : ''}`;
@@ -291,7 +290,7 @@ function spanOf(plan, b) {
 /* "264.00 MiB, scoped, phase F, events 10 to 90, at forward (model.py:12)" */
 function tensorText(plan, b) {
   const known = b.request !== NEVER && b.request < lives.count;
-  return [size(b.of ? b.of.y1 - b.of.y0 : b.y1 - b.y0), classes[b.cls] === 'state' ? 'optimizer state' : classes[b.cls],
+  return [size(b.of ? b.of.y1 - b.of.y0 : b.y1 - b.y0), classes[b.cls],
           ...(known ? [`allocated in phase ${phaseOf(b.request)}`] : []), spanOf(plan, b),
           ...(known && lives.site ? [`at ${placeAndAnnotations(b.request)}`] : [])].join(', ');
 }
