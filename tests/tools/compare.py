@@ -184,7 +184,7 @@ class Compare(unittest.TestCase):
             self.assertTrue(told["stweaver"]["planned_beforehand"])
             text = run("compare", path, "-P", plan, "-p", "stweaver,pleat", "--no-fit").stdout
             self.assertEqual("pleat *" in text, followed)
-            self.assertEqual("is not followed: learning does as well" in text, not followed)
+            self.assertEqual("is not followed: 'pleat plan' of its recording says why" in text, not followed)
             self.assertIn("* follows a plan made beforehand, stweaver of this very recording; the others" if followed else
                           "* follows a plan made beforehand, of this very recording; the others", text)
 

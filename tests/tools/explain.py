@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shlex
 import shutil
 import subprocess
@@ -105,6 +106,8 @@ class Explain(unittest.TestCase):
             lost = judged["learning_is_better"]
             self.assertEqual("plan" in {advice["what"] for advice in told["advice"]}, not lost)
             self.assertEqual("would not follow the plan" in text, lost)
+            for reason in re.findall("speaks against the plan: (.*)\n", run("plan", path).stdout):
+                self.assertIn(f"A run would not follow the plan: {reason}.\n", text)
             self.assertIn(f"the job takes {tried['planned_bytes'] / 2**30:.3f} GiB with it", text)
         self.assertTrue(lost)
 

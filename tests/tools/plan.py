@@ -142,7 +142,8 @@ class Plan(unittest.TestCase):
         self.assertGreater(tried["planned_share"], 0.99)
         text = of_the_job()
         self.assertIn("replayed, %s takes" % JOB, text)
-        self.assertNotIn("LEARNING", text)
+        self.assertNotIn("NOT FOLLOWED", text)
+        self.assertNotIn("reason", tried)
         self.assertNotIn("replayed", self.planned(JOB, "--seconds", 0, "--no-replay"))
         self.assertEqual(self.planned(JOB, "--chunk", "64KiB", "--seconds", 0)["replayed"][0]["why_not"],
                          "no GPU has such chunks")
@@ -155,8 +156,10 @@ class Plan(unittest.TestCase):
         self.assertTrue(tried["learning_is_better"])
         self.assertGreater(tried["planned_bytes"], tried["learned_bytes"])
         plan = self.path("experts.plan")
-        self.assertIn("LEARNING DOES AS WELL OR BETTER",
-                      pleat("plan", drawn, "--seconds", 0, "-o", plan).stdout)
+        self.assertEqual(tried["reason"], "memory")
+        text = pleat("plan", drawn, "--seconds", 0, "-o", plan).stdout
+        self.assertIn("\nthis speaks against the plan: with it the job takes more memory than where Pleat learns\n", text)
+        self.assertIn("THE PLAN IS NOT FOLLOWED", text)
         self.assertIn("is not followed", pleat("plan", plan).stdout)
         self.assertIn("is not followed", pleat("verify", plan).stdout)
         self.assertIn("is not followed", pleat("report", drawn, "--plan", plan, "-o", self.path("page.html")).stdout)
@@ -190,6 +193,7 @@ class Plan(unittest.TestCase):
             self.assertGreater(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
             self.assertEqual(tried["planned_share"] > 0.999, follows)
             self.assertEqual(tried["learning_is_better"], not follows)
+            self.assertEqual(tried.get("reason"), None if follows else "saving")
             self.assertEqual(self.taken(drawn, "--plan", plan) < self.taken(drawn), follows)
 
     def test_a_plan_without_a_place_for_many_is_not_followed(self):
@@ -202,7 +206,7 @@ class Plan(unittest.TestCase):
         (tried,) = self.planned(drawn[1], "-o", plan)["replayed"]
         self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
         self.assertLess(tried["planned_share"], 15 / 16)
-        self.assertTrue(tried["learning_is_better"])
+        self.assertEqual(tried["reason"], "places")
         self.assertEqual(self.taken(drawn[0], "--plan", plan), self.taken(drawn[0]))
 
     def test_what_the_folding_step_did_is_said(self):
@@ -244,11 +248,15 @@ class Plan(unittest.TestCase):
         """Another run draws other lengths, and needs memory beyond the plan for the longest."""
         tried = self.tried_of_another_run("3992099377", *AS_BEFORE, "--set", "iterations=12")
         self.assertTrue(tried["changes"])
+        self.assertEqual(tried["reason"], "sizes")
 
     def test_a_plan_of_changing_requests_has_to_serve_others(self):
         """With a plan of its first half this recording takes more than by learning."""
         tried = self.tried_of_another_run("1123646740")
         self.assertFalse(tried["changes"])
+        self.assertEqual(tried["reason"], "half")
+        text = pleat("plan", self.path("1123646740.pickle.gz"), "--seconds", 0).stdout
+        self.assertIn("does not serve the whole: with it the job takes more memory than where Pleat learns\n", text)
         self.assertGreater(tried["half_planned_bytes"], tried["learned_bytes"])
         self.assertGreater(tried["half_planned_share"], 0.98)
 
@@ -265,6 +273,7 @@ class Plan(unittest.TestCase):
     def test_a_plan_of_changing_requests_that_nothing_marks_is_not_followed(self):
         tried = self.tried_of_another_run("1238156177", *AS_BEFORE, "--no-marks")
         self.assertTrue(tried["changes"])
+        self.assertEqual(tried["reason"], "changes")
         self.assertNotIn("half_planned_bytes", tried)
         # Nor one of five iterations, of which no half could be told.
         self.assertTrue(self.tried_of_another_run("2892756771", "--no-marks")["changes"])

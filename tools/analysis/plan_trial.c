@@ -42,12 +42,22 @@ static plan_figures figures_of(const replay_result *result)
                           .driver_share = passed > 0 ? seconds / passed : 0};
 }
 
-static bool pays(const plan_figures *with, const plan_figures *without)
+/* What speaks against following a plan, by what a replay with it takes. */
+static plan_reason loses_by(const plan_figures *with, const plan_figures *without)
 {
     uint64_t least = with->planned_share < 1 - 1.0 / SAVED ? without->bytes / SAVED : 0;
-    return with->bytes + least <= without->bytes &&
-           with->driver_share <= without->driver_share + 1.0 / SLOWER &&
-           with->planned_share >= 1 - 1.0 / NEARLY;
+    if (with->bytes > without->bytes)
+        return PLAN_REASON_MEMORY;
+    if (with->bytes + least > without->bytes)
+        return PLAN_REASON_SAVING;
+    if (with->driver_share > without->driver_share + 1.0 / SLOWER)
+        return PLAN_REASON_DRIVER;
+    return with->planned_share < 1 - 1.0 / NEARLY ? PLAN_REASON_PLACES : PLAN_REASON_NONE;
+}
+
+static bool pays(const plan_figures *with, const plan_figures *without)
+{
+    return loses_by(with, without) == PLAN_REASON_NONE;
 }
 
 static pleat_result plan_half(const pleat_trace *trace, pleat_plan_options options,
@@ -101,8 +111,8 @@ static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
     if (summary.dynamic_requests == 0 || !pays(&trial->planned, &trial->learned))
         return;
     if (!whole->marked)
-        trial->changes = whole->iterations > PLEAT__LEAST_PART &&
-                         summary.dynamic_requests * NEARLY > summary.iteration_requests;
+        trial->unmarked = whole->iterations > PLEAT__LEAST_PART &&
+                          summary.dynamic_requests * NEARLY > summary.iteration_requests;
     else if (whole->iterations / 2 >= PLEAT__LEAST_PART)
         run_half(trace, &own, whole->iterations, device_bytes, trial);
 }
@@ -137,7 +147,7 @@ static pleat_result run(const pleat_trace *trace, const pleat_plan *plan,
 {
     pleat_plan *own;
     PLEAT_TRY(replay_plan_for(trace, plan, &own));
-    trial->changes = plan->recipe != NULL && own == NULL;
+    trial->sizes = plan->recipe != NULL && own == NULL;
     pleat_result result =
         run_all(trace, own != NULL ? own : plan, plan->recipe == NULL ? options : NULL, trial);
     pleat_plan_free(own);
@@ -157,11 +167,38 @@ void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
     }
 }
 
-static bool learning_is_better(const plan_trial *trial)
+plan_reason plan_trial_reason(const plan_trial *trial)
 {
-    return trial->run &&
-           (trial->changes || !pays(&trial->planned, &trial->learned) ||
-            (trial->halved && (!trial->serves || !pays(&trial->half, &trial->learned))));
+    plan_reason found = trial->run ? loses_by(&trial->planned, &trial->learned) : PLAN_REASON_NONE;
+    if (!trial->run || found != PLAN_REASON_NONE)
+        return found;
+    if (trial->sizes)
+        return PLAN_REASON_SIZES;
+    if (trial->unmarked)
+        return PLAN_REASON_CHANGES;
+    return trial->halved && (!trial->serves || !pays(&trial->half, &trial->learned))
+               ? PLAN_REASON_HALF
+               : PLAN_REASON_NONE;
+}
+
+static const struct {
+    const char *name, *sentence;
+} reasons[] = {
+#define REASON(id, name, sentence) {name, sentence},
+    PLAN_REASONS(REASON)
+#undef REASON
+};
+
+const char *plan_trial_sentence(const plan_trial *trial, char text[PLAN_SENTENCE])
+{
+    plan_reason reason = plan_trial_reason(trial);
+    char why[PLAN_SENTENCE / 2];
+    const char *half = !trial->serves
+                           ? cli_plain(trial->why_not, strlen(trial->why_not), why, sizeof why)
+                           : reasons[loses_by(&trial->half, &trial->learned)].sentence;
+    snprintf(text, PLAN_SENTENCE, "%s%s", reasons[reason].sentence,
+             reason == PLAN_REASON_HALF ? half : "");
+    return text;
 }
 
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
@@ -169,14 +206,14 @@ bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
     uint32_t lost = 0, run = 0;
     for (uint32_t i = 0; i < count; i++) {
         run += trials[i].run;
-        lost += learning_is_better(&trials[i]);
+        lost += plan_trial_reason(&trials[i]) != PLAN_REASON_NONE;
     }
     return run > 0 && lost == run;
 }
 
 void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_t count)
 {
-    char planned[48], learned[48];
+    char planned[48], learned[48], sentence[PLAN_SENTENCE];
     for (uint32_t i = 0; i < count; i++) {
         const plan_trial *trial = &trials[i];
         if (!trial->run) {
@@ -194,18 +231,12 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
                    "requests planned, %.1f %% of the time in the driver)\n",
                    cli_format_size(trial->half.bytes, planned, sizeof planned),
                    trial->half.planned_share * 100, trial->half.driver_share * 100);
-        else if (trial->halved)
-            printf("its requests change, and no plan of its first half serves it: %s\n",
-                   trial->why_not);
-        else if (trial->changes)
-            puts("another run has other requests: its iterations are of several sizes, or many of "
-                 "its requests change and nothing marks iterations");
+        if (plan_trial_reason(trial) != PLAN_REASON_NONE)
+            printf("this speaks against the plan: %s\n", plan_trial_sentence(trial, sentence));
     }
     if (plan_trial_is_lost(trials, count))
-        puts("LEARNING DOES AS WELL OR BETTER: the plan, or one of the first half, saves too "
-             "little (a thousandth is wanted), asks more of the driver, or has no place for many "
-             "requests; or another run has other requests. It answers questions, and a job that "
-             "is given it learns as without one; with --no-replay it would be followed.");
+        puts("THE PLAN IS NOT FOLLOWED: it answers questions, and a job that is given it learns as "
+             "without one; with --no-replay it would be followed.");
 }
 
 void plan_trial_members(json_writer *json, const plan_trial *trial)
@@ -213,7 +244,7 @@ void plan_trial_members(json_writer *json, const plan_trial *trial)
     if (trial->run) {
         json_uint(json, "planned_bytes", trial->planned.bytes);
         json_uint(json, "learned_bytes", trial->learned.bytes);
-        json_bool(json, "changes", trial->changes);
+        json_bool(json, "changes", trial->sizes || trial->unmarked);
         json_double(json, "planned_share", trial->planned.planned_share);
         json_double(json, "planned_driver_share", trial->planned.driver_share);
         json_double(json, "learned_driver_share", trial->learned.driver_share);
@@ -222,7 +253,10 @@ void plan_trial_members(json_writer *json, const plan_trial *trial)
             json_double(json, "half_planned_share", trial->half.planned_share);
             json_double(json, "half_planned_driver_share", trial->half.driver_share);
         }
-        json_bool(json, "learning_is_better", learning_is_better(trial));
+        plan_reason reason = plan_trial_reason(trial);
+        json_bool(json, "learning_is_better", reason != PLAN_REASON_NONE);
+        if (reason != PLAN_REASON_NONE)
+            json_string(json, "reason", reasons[reason].name);
     }
     if (trial->why_not[0] != '\0')
         json_string(json, "why_not", trial->why_not);

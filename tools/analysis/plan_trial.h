@@ -17,13 +17,42 @@ typedef struct plan_figures {
     double driver_share;
 } plan_figures;
 
+/* Why a plan is not followed. X(id, name in JSON, what is said of it): the first that is so. In the
+ * last one what is said of the plan of the half follows. */
+#define PLAN_REASONS(X)                                                                            \
+    X(NONE, "", "")                                                                                \
+    X(MEMORY, "memory", "with it the job takes more memory than where Pleat learns")               \
+    X(SAVING, "saving",                                                                            \
+      "it saves less than a thousandth of what the job takes where Pleat learns, and has no "      \
+      "place for more than a thousandth of the requests")                                          \
+    X(DRIVER, "driver", "with it more of the job's time passes in the driver, by over 0.5 %")      \
+    X(PLACES, "places", "it has no place for more than a sixteenth of the requests")               \
+    X(SIZES, "sizes",                                                                              \
+      "another run has other requests, since the recording's iterations are of several sizes")     \
+    X(CHANGES, "changes",                                                                          \
+      "another run has other requests, since over a sixteenth of an iteration's change and "       \
+      "nothing marks iterations")                                                                  \
+    X(HALF, "half",                                                                                \
+      "another run has other requests, and a plan of the recording's first half does not serve "   \
+      "the whole: ")
+
+typedef enum plan_reason {
+#define PLAN_REASON_ID(id, name, sentence) PLAN_REASON_##id,
+    PLAN_REASONS(PLAN_REASON_ID)
+#undef PLAN_REASON_ID
+} plan_reason;
+
+/* Behind "the plan", of a file, which does not keep the reason. */
+#define PLAN_IS_NOT_FOLLOWED "is not followed: 'pleat plan' of its recording says why"
+
 /* Of one recording. */
 typedef struct plan_trial {
-    bool run;     /* false: no replay holds it, see why_not */
-    bool changes; /* another run has other requests: its iterations are of several values of the
-                     plan's parameter, or many requests change and nothing marks iterations */
-    bool halved;  /* a plan of the first half of its iterations was tried on all of them */
-    bool serves;  /* that one could be made, and `half` is what it takes */
+    bool run; /* false: no replay holds it, see why_not */
+    /* Another run has other requests: */
+    bool sizes;    /* its iterations are of several values of the plan's parameter */
+    bool unmarked; /* many requests change, and nothing marks iterations */
+    bool halved;   /* a plan of the first half of its iterations was tried on all of them */
+    bool serves;   /* that one could be made, and `half` is what it takes */
     plan_figures planned, learned, half; /* with the plan, without one, with the half's */
     char why_not[160];                   /* no replay, or no plan of the half */
 } plan_trial;
@@ -33,9 +62,11 @@ typedef struct plan_trial {
  * with a plan of its first half too, made with the same options. */
 void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
                     const pleat_trace *const *traces, uint32_t count, plan_trial *trials);
-/* Whether learning does as well or better on every recording that was replayed, if there is one:
- * the plan, or that of the first half, saves next to no memory, takes more of the driver's time, or
- * has no place for many requests; or another run has other requests. */
+/* What speaks against following the plan, by one recording; and in a sentence without its end. */
+plan_reason plan_trial_reason(const plan_trial *trial);
+#define PLAN_SENTENCE 512 /* bytes */
+const char *plan_trial_sentence(const plan_trial *trial, char text[PLAN_SENTENCE]);
+/* Whether every recording that was replayed speaks against it, if there is one. */
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count);
 
 /* A trial's figures, as members of the open object. */

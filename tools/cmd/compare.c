@@ -3,6 +3,7 @@
  * change for it.
  */
 #include <tools/analysis/fit.h>
+#include <tools/analysis/plan_trial.h>
 #include <tools/cli.h>
 #include <tools/json.h>
 #include <tools/options.h>
@@ -268,9 +269,7 @@ static void print_planned(const options *o, const findings *f)
                : own  ? ", stweaver of this very recording"
                       : "");
     if (f->unfollowed)
-        printf("\nThe plan %s is not followed: learning does as well, or another run has other "
-               "requests (pleat plan).\n",
-               o->plan);
+        printf("\nThe plan %s " PLAN_IS_NOT_FOLLOWED ".\n", o->plan);
 }
 
 /* Where the steady part is one in which allocators still learn. */

@@ -240,7 +240,7 @@ static void say_what_fits(const footprint *f, const growth *g)
 /* What `pleat plan` says of its plan, by the same trial. */
 static void say_plan(const footprint *f)
 {
-    char sizes[3][48];
+    char sizes[3][48], sentence[PLAN_SENTENCE];
     if (f->plan == NULL) {
         printf("  No iteration repeats in this recording, so there is nothing to plan.\n");
         return;
@@ -258,10 +258,11 @@ static void say_plan(const footprint *f)
     printf("  Replayed, the job takes %s with it and %s where Pleat learns",
            text_of(f, f->trial.planned.bytes, sizes, 1),
            text_of(f, f->trial.learned.bytes, sizes, 2));
-    printf(advice_has_plan(f)
-               ? ".\n"
-               : ": learning does as well or better (pleat plan says why), and a run "
-                 "would not follow the plan.\n");
+    if (advice_has_plan(f))
+        puts(".");
+    else
+        printf(". A run would not follow the plan: %s.\n",
+               plan_trial_sentence(&f->trial, sentence));
 }
 
 static void say_advice(const options *o, const footprint *f, const growth *g)

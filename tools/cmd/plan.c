@@ -514,8 +514,7 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
            (unsigned long long)summary.iteration_requests,
            (unsigned long long)summary.dynamic_requests);
     if (plan->answers_only)
-        puts("It answers questions and is not followed: learning does as well, or another run has "
-             "other requests.\n");
+        puts("It answers questions and " PLAN_IS_NOT_FOLLOWED ".\n");
     print_classes(plan, classes, NULL);
     putchar('\n');
     print_gap(&gap, 0, summary.virtual_bytes);

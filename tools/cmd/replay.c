@@ -1,6 +1,7 @@
 /*
  * replay.c: `pleat replay`: a trace through one policy on real memory.
  */
+#include <tools/analysis/plan_trial.h>
 #include <tools/cli.h>
 #include <tools/json.h>
 #include <tools/options.h>
@@ -207,8 +208,7 @@ static int replay(void *self, pleat_trace *trace, int device)
         result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
     o->replay.plan = plan;
     if (plan != NULL && plan->answers_only && !o->json)
-        puts("The plan is not followed: learning does as well, or another run has other requests "
-             "(pleat plan).");
+        puts("The plan " PLAN_IS_NOT_FOLLOWED ".");
     if (result == PLEAT_OK)
         result = begin_dump(o, &d);
     if (result == PLEAT_OK)

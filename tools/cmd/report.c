@@ -67,9 +67,7 @@ static void say_written(const options *o, const subject *s)
 {
     printf("%s: open it in a browser\n", o->output);
     if (o->footprint.plan != NULL && s->job != NULL && s->job->plan->answers_only)
-        printf("The plan %s is not followed: learning does as well, or another run has other "
-               "requests (pleat plan).\n",
-               o->footprint.plan);
+        printf("The plan %s " PLAN_IS_NOT_FOLLOWED ".\n", o->footprint.plan);
 }
 
 static pleat_result write_report(const options *o, const subject *s)

@@ -2,6 +2,7 @@
  * verify.c: `pleat verify`: proves a plan.
  */
 #include <tools/analysis/plan_json.h>
+#include <tools/analysis/plan_trial.h>
 #include <tools/cli.h>
 #include <tools/json.h>
 #include <tools/options.h>
@@ -65,8 +66,7 @@ static void print_line(const options *o, const pleat_plan *plan)
         (unsigned long long)summary.alias_maps, (unsigned long long)summary.lanes,
         cli_plural(summary.lanes));
     if (plan->answers_only)
-        puts("It answers questions and is not followed: learning does as well, or another run has "
-             "other requests.");
+        puts("It answers questions and " PLAN_IS_NOT_FOLLOWED ".");
 }
 
 static void print_at(const options *o, const pleat__cover *cover)
