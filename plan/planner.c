@@ -106,62 +106,35 @@ static void keep_places(struct planning *planning)
     }
 }
 
-/* What one event adds to the live bytes; the class of its request in the steady iteration. */
-typedef struct live_step {
-    uint64_t bytes;
-    uint8_t class;
-    bool small;
-} live_step;
+/* What an event's request is in the steady iteration. */
+static uint8_t class_at(const struct planning *planning, uint32_t item)
+{
+    pleat__stretch steady = planning->model.iteration.steady;
+    if (item >= steady.item && item < steady.item + steady.items)
+        return planning->plan->steady.slots[item - steady.item].class;
+    return item < planning->plan->first.slot_count ? planning->plan->first.slots[item].class
+                                                   : PLEAT__CLASS_CROSSING;
+}
 
-static live_step step_at(const struct planning *planning, uint32_t at)
+/* The most that is live in the steady iteration. */
+static void measure_live(const struct planning *planning, pleat__plan_report *report)
 {
     const pleat__requests *requests = &planning->model.requests;
     pleat__stretch steady = planning->model.iteration.steady;
-    uint32_t item = requests->events[at] / 2;
-    const pleat__request *request = &requests->items[item];
-    uint64_t size = pleat__rounded(request->size);
-    live_step step = {.bytes = requests->events[at] % 2 == 1 ? -size : size,
-                      .class = PLEAT__CLASS_CROSSING,
-                      .small = request->size < PLEAT__SMALL_BYTES};
-    if (item >= steady.item && item < steady.item + steady.items)
-        step.class = planning->plan->steady.slots[item - steady.item].class;
-    else if (item < planning->plan->first.slot_count)
-        step.class = planning->plan->first.slots[item].class;
-    return step;
-}
-
-/* Finds when most is live in the steady iteration, and what that is. */
-static void measure_live(const struct planning *planning, pleat__plan_report *report)
-{
-    pleat__stretch steady = planning->model.iteration.steady;
     uint64_t live = 0, dynamic = 0;
-    uint32_t peak_at = 0;
     for (uint32_t at = 0; at < steady.end_at; at++) {
-        live_step step = step_at(planning, at);
-        live += step.bytes;
-        dynamic += step.class == PLEAT__CLASS_DYNAMIC ? step.bytes : 0;
+        uint32_t item = requests->events[at] / 2;
+        uint64_t size = pleat__rounded(requests->items[item].size);
+        uint64_t step = requests->events[at] % 2 == 1 ? -size : size;
+        live += step;
+        dynamic += class_at(planning, item) == PLEAT__CLASS_DYNAMIC ? step : 0;
         if (at < steady.begin_at)
             continue;
-        if (live > report->whole_max_live) {
+        if (live > report->whole_max_live)
             report->whole_max_live = live;
-            peak_at = at;
-        }
         if (dynamic > report->dynamic_max_live)
             report->dynamic_max_live = dynamic;
     }
-    for (uint32_t at = 0; at <= peak_at && at < steady.end_at; at++) {
-        live_step step = step_at(planning, at);
-        report->class_bytes[step.class] += step.bytes;
-        report->small_bytes += step.small ? step.bytes : 0;
-    }
-}
-
-static void count_classes(const struct planning *planning, pleat__plan_report *report)
-{
-    const pleat_plan *plan = planning->plan;
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        report->class_requests[plan->steady.slots[i].class]++;
-    report->class_requests[PLEAT__CLASS_PERSISTENT] += planning->model.persistents;
 }
 
 static pleat_result fill_report(const struct planning *planning)
@@ -171,7 +144,6 @@ static pleat_result fill_report(const struct planning *planning)
         return PLEAT_OK;
     PLEAT_TRY(
         pleat__max_live(&planning->model.problem, planning->scratch, &report->placed_max_live));
-    count_classes(planning, report);
     measure_live(planning, report);
     PLEAT_TRY(pleat__handed_waits(planning->plan, planning->scratch, &report->handed_waits));
     report->floor_chunks = planning->layout.floor_chunks;

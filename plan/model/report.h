@@ -22,13 +22,9 @@ static inline void pleat__plan_step(const pleat__plan_watch *watch, const char *
 
 typedef struct pleat__plan_report {
     pleat__place_report place;
-    /* Live at the moment when most of the steady iteration is, by pleat__class. */
-    uint64_t class_bytes[PLEAT__CLASSES];
-    uint64_t class_requests[PLEAT__CLASSES]; /* of the whole iteration */
-    uint64_t small_bytes;                    /* live at that moment in requests under 1 MiB */
-    uint64_t whole_max_live;                 /* that moment's sum, dynamic requests included */
-    uint64_t placed_max_live;                /* of what was placed: lanes for dynamic requests */
-    uint64_t dynamic_max_live;               /* of dynamic requests alone, at their own peak */
+    uint64_t whole_max_live;   /* of the steady iteration, dynamic requests included */
+    uint64_t placed_max_live;  /* of what was placed: lanes for dynamic requests */
+    uint64_t dynamic_max_live; /* of dynamic requests alone, at their own peak */
     uint32_t floor_chunks;
     uint32_t folded;
     uint32_t views;
@@ -37,5 +33,14 @@ typedef struct pleat__plan_report {
     uint32_t period;        /* 0: the program marked its iterations */
     uint64_t scratch_bytes; /* most host memory at once */
 } pleat__plan_report;
+
+/* What a job takes whose requests with a place lie within `height` bytes: what has none lies beside
+ * them, so that it is no less than max-live. */
+static inline uint64_t pleat__contiguous_bytes(const pleat__plan_report *report, uint64_t max_live,
+                                               uint64_t height)
+{
+    uint64_t placed = report->placed_max_live;
+    return height + (max_live > placed ? max_live - placed : 0);
+}
 
 #endif

@@ -362,50 +362,12 @@ static void keep_places(const pleat__elastic_job *job, const pleat__layout *layo
     }
 }
 
-/* When most is live, and of which class. */
-static pleat_result report_live(const pleat__elastic_job *job, pleat__plan_report *report)
-{
-    const pleat_plan *plan = job->plan;
-    uint32_t events = plan->steady.events, peak = 0;
-    int64_t *curve = pleat__arena_calloc(job->scratch, events + 1ull, sizeof *curve);
-    if (curve == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u events", events);
-    for (uint32_t i = 0; i < job->lanes_from; i++) {
-        const pleat__item *item = &job->items[i];
-        curve[item->begin] += (int64_t)item->size;
-        curve[item->end] -= (int64_t)item->size;
-        curve[0] += item->end <= item->begin ? (int64_t)item->size : 0;
-    }
-    int64_t live = 0, most = -1;
-    for (uint32_t at = 0; at < events; at++) {
-        live += curve[at];
-        peak = live > most ? at : peak;
-        most = live > most ? live : most;
-    }
-    pleat__arena_free(job->scratch, curve);
-    for (uint32_t i = 0; i < job->lanes_from; i++) {
-        const pleat__item *item = &job->items[i];
-        bool wraps = item->end <= item->begin;
-        bool there = wraps ? peak >= item->begin || peak < item->end
-                           : peak >= item->begin && peak < item->end;
-        uint8_t class = i < job->persistents ? PLEAT__CLASS_PERSISTENT
-                                             : plan->steady.slots[job->slots[i]].class;
-        report->class_bytes[class] += there ? item->size : 0;
-        report->small_bytes += there && item->size < PLEAT__SMALL_BYTES ? item->size : 0;
-    }
-    report->whole_max_live = plan->max_live_bytes;
-    return PLEAT_OK;
-}
-
 static pleat_result fill_report(pleat__planning *p, const pleat__elastic_job *job,
                                 const pleat__layout *layout)
 {
     pleat__plan_report *report = &p->report->plan;
     PLEAT_TRY(pleat__max_live(&job->problem, p->scratch, &report->placed_max_live));
-    PLEAT_TRY(report_live(job, report));
-    for (uint32_t i = 0; i < p->plan->steady.slot_count; i++)
-        report->class_requests[p->plan->steady.slots[i].class]++;
-    report->class_requests[PLEAT__CLASS_PERSISTENT] += job->persistents;
+    report->whole_max_live = p->plan->max_live_bytes;
     report->floor_chunks = layout->floor_chunks;
     report->folded = layout->folded;
     report->views = layout->views;

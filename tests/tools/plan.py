@@ -296,6 +296,33 @@ class Plan(unittest.TestCase):
                                " ".join(pleat("explain", drawn).stdout.split()))
         self.assertLess(float(beyond), 10)
 
+    def test_a_plan_has_one_table_of_what_is_live_at_its_peak(self):
+        """What is said when it is made is what its file says, and together it is max-live."""
+        for seed, options in (("1153210751", ("--run", "1", "--iterations", "3")), ("1123646740", ("--run", "1"))):
+            drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
+            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, *options,
+                            "-o", drawn], check=True, capture_output=True)
+            made = pleat("plan", drawn, "-s", 0, "--no-replay", "-o", plan).stdout
+            tables = [re.search(r"live at the peak.*?\n.* in requests under 1 MiB\n", text, re.DOTALL).group()
+                      for text in (made, pleat("plan", plan).stdout)]
+            self.assertEqual(*tables)
+            sums = [re.search(name + " +([0-9.]+ GiB)", made).group(1) for name in ("sum", "max-live")]
+            self.assertEqual(*sums)
+            told = json.loads(pleat("plan", drawn, "-s", 0, "--no-replay", "--json").stdout)
+            self.assertEqual(sum(told["live_at_peak"].values()) - told["live_at_peak"]["small"], told["max_live_bytes"])
+
+    def test_no_contiguous_placement_takes_less_than_is_live(self):
+        """What has no place was not counted where it was compared with max-live."""
+        drawn = self.path("small.pickle.gz")
+        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1123646740",
+                        "--run", "1", "-o", drawn], check=True, capture_output=True)
+        told = json.loads(pleat("plan", drawn, "-s", 0, "--no-replay", "--json").stdout)
+        self.assertLess(told["contiguous_bytes"], told["max_live_bytes"])
+        self.assertGreaterEqual(told["contiguous_ratio"], 1)
+        text = pleat("plan", drawn, "-s", 0, "--no-replay").stdout
+        self.assertRegex(text, r"(?m)^with it, contiguous, before folding .* 1\.\d+$")
+        self.assertNotRegex(text, r"(?m)^(size|area|lifetime|sweep|stweaver|search) .* 0\.\d+$")
+
     def taken(self, *arguments):
         return json.loads(pleat("replay", *arguments, "--json").stdout)["peak_physical_bytes"]
 

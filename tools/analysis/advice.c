@@ -39,7 +39,7 @@ bool advice_has_plan(const footprint *f)
 
 int advise(const footprint *f, const growth *g, advice *all)
 {
-    const uint64_t *live = f->class_bytes;
+    const uint64_t *live = f->peak.bytes;
     const replay_result *runs = &footprint_find(f, "native")->result;
     /* What it had when it ran out is nothing to save from. */
     const uint64_t native = runs->oom ? 0 : runs->peak_physical_bytes;

@@ -266,7 +266,7 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
     if (options->plan != NULL) {
         result = replay_plan_open(f->trace, "pleat", options->plan, &f->own_plan);
         if (result == PLEAT_OK)
-            result = gap_of_plan(f->own_plan, f->arena, &f->gap, f->class_bytes);
+            result = gap_of_plan(f->own_plan, f->arena, &f->gap);
         f->has_gap = result == PLEAT_OK;
     } else {
         made = (pleat_plan_options){.size = sizeof made, .seconds = NAN, .device = f->device};
@@ -278,10 +278,11 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
         if (result == PLEAT_OK) {
             f->has_gap = true;
             f->gap = gap_of(f->own_plan, &report);
-            memcpy(f->class_bytes, report.class_bytes, sizeof f->class_bytes);
         }
     }
     f->plan = f->own_plan;
+    if (result == PLEAT_OK)
+        result = plan_peak_of(f->plan, &f->peak);
     if (result == PLEAT_OK) {
         plan_trial_run(f->plan, options->plan != NULL ? NULL : &made, &f->trace, 1, &f->trial);
         if (options->plan == NULL)
@@ -411,7 +412,7 @@ static void own_plan_json(json_writer *json, const footprint *f)
         json_uint(json, "unplaced_bytes", f->gap.unplaced);
         json_object(json, "live_at_peak");
         footprint_class classes[PLEAT__CLASSES];
-        int count = footprint_classes(f->has_phases, f->class_bytes, NULL, classes);
+        int count = footprint_classes(f->has_phases, f->peak.bytes, NULL, classes);
         for (int i = 0; i < count; i++)
             json_uint(json, classes[i].name, classes[i].bytes);
         json_end_object(json);

@@ -97,7 +97,7 @@ typedef struct footprint {
     pleat_plan *own_plan;   /* that plan, when it was made here */
     bool has_gap;           /* there is a plan: what follows is known */
     gap_steps gap;
-    uint64_t class_bytes[PLEAT__CLASSES]; /* live when most of the steady iteration is */
+    plan_peak peak;
 } footprint;
 
 typedef struct footprint_options {

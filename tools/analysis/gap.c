@@ -6,8 +6,9 @@
 #include <plan/fold/fold.h>
 
 #include <internal/error.h>
+#include <plan/model/model.h>
 #include <plan/place/place.h>
-#include <string.h>
+#include <stdlib.h>
 
 static uint64_t more(uint64_t a, uint64_t b)
 {
@@ -76,18 +77,26 @@ static void add_lanes(const pleat_plan *plan, pleat__item *items, uint32_t *coun
                                           .end = plan->lanes[i].end_at};
 }
 
-/* Bytes by class at the moment when most is live; slots without a place too. */
-static pleat_result count_classes(const pleat_plan *plan, pleat__arena *scratch,
-                                  uint64_t *class_bytes)
+/* Whether a slot of the steady iteration holds its request at an event of it. */
+static bool is_there(const pleat__slot *slot, uint32_t at)
+{
+    bool wraps = slot->free_at <= slot->alloc_at;
+    return wraps ? at >= slot->alloc_at || at < slot->free_at
+                 : at >= slot->alloc_at && at < slot->free_at;
+}
+
+static void add_to_peak(plan_peak *peak, const pleat__slot *slot)
+{
+    uint64_t size = pleat__rounded(slot->size);
+    peak->bytes[slot->class] += size;
+    peak->small_bytes += slot->size < PLEAT__SMALL_BYTES ? size : 0;
+}
+
+/* The event of the steady iteration at which most is live; steps[events + 1] are zeros. */
+static uint32_t find_peak(const pleat_plan *plan, uint64_t *steps)
 {
     uint32_t events = plan->steady.events, peak = 0;
-    uint64_t always = 0, live = 0, most = 0;
-    uint64_t *steps = pleat__arena_calloc(scratch, events + 1u, sizeof *steps); /* modulo 2^64 */
-    if (steps == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the plan's events");
-    for (uint32_t i = 0; i < plan->first.slot_count; i++)
-        if (is_always(&plan->first.slots[i]))
-            always += pleat__rounded(plan->first.slots[i].size);
+    uint64_t live = 0, most = 0; /* steps are modulo 2^64 */
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const pleat__slot *slot = &plan->steady.slots[i];
         uint64_t size = pleat__rounded(slot->size);
@@ -103,20 +112,37 @@ static pleat_result count_classes(const pleat_plan *plan, pleat__arena *scratch,
             peak = at;
         }
     }
+    return peak;
+}
+
+pleat_result plan_peak_of(const pleat_plan *plan, plan_peak *out)
+{
+    uint64_t *steps = calloc(plan->steady.events + 1u, sizeof *steps);
+    if (steps == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the plan's events");
+    uint64_t fixed = 0;
+    *out = (plan_peak){0};
+    uint32_t at = find_peak(plan, steps);
+    free(steps);
+    for (uint32_t i = 0; i < plan->first.slot_count; i++)
+        if (is_always(&plan->first.slots[i])) {
+            out->requests[PLEAT__CLASS_PERSISTENT]++;
+            add_to_peak(out, &plan->first.slots[i]);
+        }
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
-        const pleat__slot *slot = &plan->steady.slots[i];
-        bool wraps = slot->free_at <= slot->alloc_at;
-        bool there = wraps ? peak >= slot->alloc_at || peak < slot->free_at
-                           : peak >= slot->alloc_at && peak < slot->free_at;
-        class_bytes[slot->class] += there ? pleat__rounded(slot->size) : 0;
+        out->requests[plan->steady.slots[i].class]++;
+        if (is_there(&plan->steady.slots[i], at))
+            add_to_peak(out, &plan->steady.slots[i]);
     }
-    class_bytes[PLEAT__CLASS_PERSISTENT] += always;
-    pleat__arena_free(scratch, steps);
+    /* A dynamic slot has the largest size of several iterations, max-live is of one. */
+    out->bytes[PLEAT__CLASS_DYNAMIC] = 0;
+    for (int i = 0; i < PLEAT__CLASSES; i++)
+        fixed += out->bytes[i];
+    out->bytes[PLEAT__CLASS_DYNAMIC] = more(plan->max_live_bytes, fixed);
     return PLEAT_OK;
 }
 
-pleat_result gap_of_plan(const pleat_plan *plan, pleat__arena *scratch, gap_steps *gap,
-                         uint64_t *class_bytes)
+pleat_result gap_of_plan(const pleat_plan *plan, pleat__arena *scratch, gap_steps *gap)
 {
     size_t most = (size_t)plan->first.slot_count + plan->steady.slot_count + plan->lane_count;
     pleat__item *items = pleat__arena_calloc(scratch, most + 1, sizeof *items);
@@ -128,12 +154,9 @@ pleat_result gap_of_plan(const pleat_plan *plan, pleat__arena *scratch, gap_step
     add_slots(plan, &plan->first, true, items, &problem.count);
     add_slots(plan, &plan->steady, false, items, &problem.count);
     add_lanes(plan, items, &problem.count);
-    memset(class_bytes, 0, PLEAT__CLASSES * sizeof *class_bytes);
     pleat_result result = pleat__max_live(&problem, scratch, &placed);
     if (result == PLEAT_OK)
         result = pleat__floor_chunks(&problem, plan->chunk_bytes, scratch, &floor);
-    if (result == PLEAT_OK)
-        result = count_classes(plan, scratch, class_bytes);
     if (result == PLEAT_OK)
         *gap = gap_from(plan, placed, floor);
     pleat__arena_free(scratch, items);

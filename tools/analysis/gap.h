@@ -1,5 +1,5 @@
 /*
- * gap.h: from max-live to a plan's physical memory, step by step.
+ * gap.h: what is live at a plan's peak, and from there to its physical memory, step by step.
  */
 #ifndef PLEAT_TOOLS_GAP_H
 #define PLEAT_TOOLS_GAP_H
@@ -33,9 +33,17 @@ static inline uint64_t gap_taken(const gap_steps *gap)
 
 gap_steps gap_of(const pleat_plan *plan, const pleat__plan_report *report);
 
-/* The same of a plan that was read, by what is in it; class_bytes[PLEAT__CLASSES] are live when
- * most of the steady iteration is. */
+/* The same of a plan that was read, by what is in it. */
 PLEAT_NODISCARD pleat_result gap_of_plan(const pleat_plan *plan, pleat__arena *scratch,
-                                         gap_steps *gap, uint64_t *class_bytes);
+                                         gap_steps *gap);
+
+/* By pleat__class: what is live when most of a plan's steady iteration is; together it is max-live.
+ * And an iteration's requests. */
+typedef struct plan_peak {
+    uint64_t bytes[PLEAT__CLASSES];
+    uint64_t requests[PLEAT__CLASSES];
+    uint64_t small_bytes; /* of the bytes, in requests under 1 MiB */
+} plan_peak;
+PLEAT_NODISCARD pleat_result plan_peak_of(const pleat_plan *plan, plan_peak *out);
 
 #endif

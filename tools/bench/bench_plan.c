@@ -191,6 +191,12 @@ static bool was_reached(const struct row *row, uint32_t algorithm)
     return height != 0 && height != UINT64_MAX;
 }
 
+static double to_max_live(const struct row *row, uint64_t height)
+{
+    uint64_t live = row->summary.max_live_bytes;
+    return ratio(pleat__contiguous_bytes(&row->report, live, height), live);
+}
+
 static double bytes_a_request(const struct row *row)
 {
     return (double)row->report.scratch_bytes / (double)(row->summary.requests + 1);
@@ -210,8 +216,7 @@ static void print_json(const struct row *rows, int count)
         json_uint(&json, "iteration_requests", row->summary.iteration_requests);
         json_uint(&json, "max_live_bytes", row->summary.max_live_bytes);
         json_uint(&json, "chunk_bytes", row->chunk_bytes);
-        json_double(&json, "contiguous_ratio",
-                    ratio(row->report.place.height, row->summary.max_live_bytes));
+        json_double(&json, "contiguous_ratio", to_max_live(row, row->report.place.height));
         json_uint(&json, "physical_bytes", row->summary.physical_bytes);
         json_double(&json, "ratio",
                     ratio(row->summary.physical_bytes, row->summary.max_live_bytes));
@@ -223,7 +228,7 @@ static void print_json(const struct row *rows, int count)
         for (uint32_t a = 0; a < PLEAT__ALGORITHM_COUNT; a++)
             if (was_reached(row, a))
                 json_double(&json, pleat__algorithm_name(a),
-                            ratio(row->report.place.heights[a], row->summary.max_live_bytes));
+                            to_max_live(row, row->report.place.heights[a]));
         json_end_object(&json);
         json_end_object(&json);
     }
@@ -260,10 +265,10 @@ static void print_placement(const struct row *rows, int count)
         for (uint32_t a = 0; a < PLEAT__ALGORITHM_COUNT; a++)
             if (was_reached(row, a))
                 cli_table_cell(&table, 3 + (int)a, "%.5f",
-                               ratio(row->report.place.heights[a], live));
+                               to_max_live(row, row->report.place.heights[a]));
             else
                 cli_table_cell(&table, 3 + (int)a, "-");
-        cli_table_cell(&table, columns - 1, "%.5f", ratio(row->report.place.height, live));
+        cli_table_cell(&table, columns - 1, "%.5f", to_max_live(row, row->report.place.height));
     }
     cli_table_end(&table, stdout);
 }

@@ -103,7 +103,7 @@ static void say_peak(const footprint *f)
     }
     uint64_t sum = 0;
     footprint_class classes[PLEAT__CLASSES];
-    int count = footprint_classes(f->has_phases, f->class_bytes, NULL, classes);
+    int count = footprint_classes(f->has_phases, f->peak.bytes, NULL, classes);
     for (int i = 0; i < count; i++)
         sum += classes[i].bytes;
     if (sum == 0)

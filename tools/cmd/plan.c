@@ -47,6 +47,7 @@ struct outcome {
     uint32_t trace_count;
     pleat_plan *plan;
     pleat__elastic_report report; /* of an ordinary plan only what is in `plan` */
+    plan_peak peak;
     plan_trial trials[PLEAT__TRACES_MOST];
 };
 
@@ -118,7 +119,10 @@ static int print_json(const struct arguments *arguments, const struct outcome *m
     json_double(&json, "seconds", seconds);
     if (plan->recipe == NULL) {
         json_uint(&json, "contiguous_bytes", report->place.height);
-        json_double(&json, "contiguous_ratio", ratio(report->place.height, summary.max_live_bytes));
+        json_double(
+            &json, "contiguous_ratio",
+            ratio(pleat__contiguous_bytes(report, summary.max_live_bytes, report->place.height),
+                  summary.max_live_bytes));
     }
     json_string(&json, "algorithm",
                 plan->recipe != NULL ? "elastic" : pleat__algorithm_name(report->place.best));
@@ -134,10 +138,10 @@ static int print_json(const struct arguments *arguments, const struct outcome *m
     json_end_object(&json);
     json_object(&json, "live_at_peak");
     footprint_class classes[PLEAT__CLASSES];
-    int count = footprint_classes(footprint_has_phases(plan), report->class_bytes, NULL, classes);
+    int count = footprint_classes(footprint_has_phases(plan), made->peak.bytes, NULL, classes);
     for (int i = 0; i < count; i++)
         json_uint(&json, classes[i].name, classes[i].bytes);
-    json_uint(&json, "small", report->small_bytes);
+    json_uint(&json, "small", made->peak.small_bytes);
     json_end_object(&json);
     json_object(&json, "step_seconds");
     for (int i = 0; i < watch->count; i++)
@@ -167,14 +171,12 @@ static void add_row(cli_table *table, const char *name, const char *first, const
     cli_table_cell(table, 2, "%s", second);
 }
 
-/* requests[PLEAT__CLASSES] of an iteration, or NULL. */
-static void print_classes(const pleat_plan *plan, const uint64_t *bytes, const uint64_t *counts)
+static void print_peak(const pleat_plan *plan, const plan_peak *peak)
 {
     footprint_class all[PLEAT__CLASSES];
-    int count = footprint_classes(footprint_has_phases(plan), bytes, counts, all);
-    const char *headings[] = {"live at the peak", "bytes",
-                              counts != NULL ? "requests an iteration" : ""};
-    char size[48], requests[24] = "";
+    int count = footprint_classes(footprint_has_phases(plan), peak->bytes, peak->requests, all);
+    const char *headings[] = {"live at the peak", "bytes", "requests an iteration"};
+    char size[48], requests[24];
     uint64_t sum = 0;
     cli_table table;
     if (!cli_table_begin(&table, 3, headings))
@@ -182,21 +184,14 @@ static void print_classes(const pleat_plan *plan, const uint64_t *bytes, const u
     for (int i = 0; i < count; i++)
         sum += all[i].bytes;
     for (int i = 0; i < count; i++) {
-        if (counts != NULL)
-            snprintf(requests, sizeof requests, "%llu", (unsigned long long)all[i].requests);
+        snprintf(requests, sizeof requests, "%llu", (unsigned long long)all[i].requests);
         add_row(&table, all[i].name, cli_format_size_like(all[i].bytes, sum, size, sizeof size),
                 requests);
     }
     add_row(&table, "sum", cli_format_size(sum, size, sizeof size), "");
     cli_table_end(&table, stdout);
-}
-
-static void print_bytes(const pleat_plan *plan, const pleat__plan_report *report)
-{
-    char size[48];
-    print_classes(plan, report->class_bytes, report->class_requests);
     printf("%s of it in requests under 1 MiB\n",
-           cli_format_size(report->small_bytes, size, sizeof size));
+           cli_format_size(peak->small_bytes, size, sizeof size));
 }
 
 static void add_size(cli_table *table, const char *name, uint64_t bytes, uint64_t of)
@@ -223,7 +218,10 @@ static void print_gap(const gap_steps *gap, uint64_t contiguous, uint64_t virtua
     if (gap->unplaced != 0)
         add_size(&table, "with what lies beside it", gap->physical + gap->unplaced, gap->live);
     if (contiguous > 0)
-        add_size(&table, "contiguous, before folding", contiguous, gap->live);
+        add_size(&table,
+                 gap->unplaced != 0 ? "with it, contiguous, before folding"
+                                    : "contiguous, before folding",
+                 contiguous, gap->live);
     add_size(&table, "virtual", virtual_bytes, gap->live);
     cli_table_end(&table, stdout);
 }
@@ -263,7 +261,10 @@ static void print_algorithms(const pleat_plan *plan, const pleat__plan_report *r
         else if (report->place.heights[i] == UINT64_MAX)
             add_row(&table, name, "nothing better", "");
         else
-            add_size(&table, name, report->place.heights[i], plan->max_live_bytes);
+            add_size(
+                &table, name,
+                pleat__contiguous_bytes(report, plan->max_live_bytes, report->place.heights[i]),
+                plan->max_live_bytes);
     }
     cli_table_end(&table, stdout);
 }
@@ -292,10 +293,13 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
         printf("no marks or labels: found a period of %u request%s\n", report->period,
                cli_plural(report->period));
     putchar('\n');
-    print_bytes(plan, report);
+    print_peak(plan, &made->peak);
     putchar('\n');
     gap_steps gap = gap_of(plan, report);
-    print_gap(&gap, plan->recipe == NULL ? report->place.height : 0, summary.virtual_bytes);
+    print_gap(&gap,
+              plan->recipe == NULL ? pleat__contiguous_bytes(report, gap.live, report->place.height)
+                                   : 0,
+              summary.virtual_bytes);
     print_folds(plan, report);
     putchar('\n');
     if (plan->recipe == NULL)
@@ -446,6 +450,8 @@ static int plan(void *self, pleat_trace *trace, int device)
     pleat_result result = open_others(arguments, device, &made);
     if (result == PLEAT_OK)
         result = make(arguments, &on, &made);
+    if (result == PLEAT_OK)
+        result = plan_peak_of(made.plan, &made.peak);
     double seconds = now() - start;
     progress_whole_end();
     if (result == PLEAT_OK && !arguments->no_replay)
@@ -501,9 +507,10 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
 {
     pleat__arena *arena;
     gap_steps gap;
-    uint64_t classes[PLEAT__CLASSES];
+    plan_peak peak;
+    PLEAT_TRY(plan_peak_of(plan, &peak));
     PLEAT_TRY(pleat__arena_create(&arena));
-    pleat_result result = gap_of_plan(plan, arena, &gap, classes);
+    pleat_result result = gap_of_plan(plan, arena, &gap);
     pleat__arena_destroy(arena);
     PLEAT_TRY(result);
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
@@ -515,7 +522,7 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
            (unsigned long long)summary.dynamic_requests);
     if (plan->answers_only)
         puts("It answers questions and " PLAN_IS_NOT_FOLLOWED ".\n");
-    print_classes(plan, classes, NULL);
+    print_peak(plan, &peak);
     putchar('\n');
     print_gap(&gap, 0, summary.virtual_bytes);
     printf("%llu aliased page%s; %llu handle%s, %llu lane%s\n",
