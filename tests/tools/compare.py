@@ -146,6 +146,8 @@ class Compare(unittest.TestCase):
         text = run("compare", SNAPSHOT, self.double, "-p", "native,pleat", "-d", device,
                    "-m", "4").stdout
         self.assertIn("by the sizes of 2 recordings", text)
+        self.assertTrue(text.startswith(f"The job as {SNAPSHOT} has it; the other recording says how its sizes grow:\n"), text)
+        self.assertNotIn("The job as", run("compare", SNAPSHOT, "-p", "native", "--no-fit").stdout)
         # Of one recording too: nobody trains with 6.6 samples.
         _, alone = compare(SNAPSHOT, "-p", "native,pleat", "-d", "20GiB", "-m", "3")
         for policy in alone.values():

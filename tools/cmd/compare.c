@@ -232,6 +232,16 @@ static void print_row(cli_table *table, const options *o, const findings *f, int
     cli_table_cell(table, column, "%s", r->oom ? "out of memory" : "");
 }
 
+/* Of several recordings the others only say how sizes grow. */
+static void print_whose(const options *o)
+{
+    char name[4096];
+    if (o->path_count > 1)
+        printf("The job as %s has it; %s how its sizes grow:\n\n",
+               cli_plain(o->paths[0], strlen(o->paths[0]), name, sizeof name),
+               o->path_count == 2 ? "the other recording says" : "the other recordings say");
+}
+
 static void print_table(const options *o, const findings *f)
 {
     const char *headings[14] = {"policy", "live",    "physical", "virtual", "efficiency",
@@ -463,6 +473,7 @@ static int compare(void *self, pleat_trace *trace, int device)
     if (o->json) {
         print_json(o, &f);
     } else {
+        print_whose(o);
         print_table(o, &f);
         print_planned(o, &f);
         print_few(o, f.results);
