@@ -10,6 +10,8 @@
 #include <plan/trace/import.h>
 
 #include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -144,6 +146,15 @@ static pleat_result judge_plan(const pleat__keep *keep, const pleat_plan *plan)
     return varies(plan) ? pays_for_others(keep, plan) : PLEAT_OK;
 }
 
+/* Who has asked for plans hears, once a process, that they have no place. */
+static pleat_result in_its_place(const pleat__keep *keep, pleat_result result)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (result != PLEAT_OK && keep->asked && !atomic_flag_test_and_set(&said))
+        fprintf(stderr, "pleat: keep:on keeps no plan: %s\n", pleat_last_error()->text);
+    return result;
+}
+
 static pleat_result write_plan(pleat__keep *keep)
 {
     char folder[PLEAT__PLAN_CACHE_PATH];
@@ -155,11 +166,12 @@ static pleat_result write_plan(pleat__keep *keep)
     if (!pleat__plan_key_of(keep->given.trace, keep->device, keep->chunk_bytes, keep->program_hash,
                             &key))
         return pleat__fail(PLEAT_E_NOT_FOUND, "nothing was allocated");
-    PLEAT_TRY(pleat__plan_cache_folder(true, folder));
+    PLEAT_TRY(in_its_place(keep, pleat__plan_cache_folder(true, folder)));
     PLEAT_TRY(plan_of(keep, keep->given.trace, &plan));
     pleat_result result = judge_plan(keep, plan);
     if (result == PLEAT_OK)
-        result = pleat__plan_cache_write(folder, &key, plan, keep->program, keep->most_bytes);
+        result = in_its_place(
+            keep, pleat__plan_cache_write(folder, &key, plan, keep->program, keep->most_bytes));
     pleat_plan_free(plan);
     return result;
 }
@@ -280,6 +292,7 @@ void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf)
     const pleat_record_options options = {
         .size = sizeof options, .iterations = ITERATIONS, .events = EVENTS};
     pleat__keep *keep = &runtime->keep;
+    pleat__conf environment;
     if (!conf->keep || conf->canary || runtime->plan != NULL || runtime->ops->fit == NULL)
         return;
     keep->arena = runtime->arena;
@@ -290,6 +303,7 @@ void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf)
     keep->on = pleat__record_begin(&keep->record, runtime->arena, runtime->device,
                                    pleat__space_device_bytes(runtime->space), &options) == PLEAT_OK;
     keep->waits = keep->on;
+    keep->asked = pleat__conf_read(NULL, &environment) == PLEAT_OK && environment.keep;
     learn_program(keep);
 }
 

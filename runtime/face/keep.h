@@ -11,7 +11,8 @@
  *            the recording and go on. A plan that serves the recording worse than learning does is
  *            not kept; the thread finds out by rehearsal (rehearse.h).
  *
- * ERRORS     None reaches the job: without a plan it runs as ever. pleat_keep_plan says them.
+ * ERRORS     None reaches the job: without a plan it runs as ever. pleat_keep_plan says them. That
+ *            there is no place for plans is printed where PLEAT_CONF says keep:on.
  */
 #ifndef PLEAT_RUNTIME_FACE_KEEP_H
 #define PLEAT_RUNTIME_FACE_KEEP_H
@@ -26,6 +27,7 @@
 
 typedef struct pleat__keep {
     bool on;
+    bool asked;           /* by the environment's PLEAT_CONF; what has it on by itself is silent */
     bool waits;           /* for the first request */
     bool marked;          /* before the first request, which the plan is to hear of */
     uint32_t device;      /* the runtime's */

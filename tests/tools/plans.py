@@ -87,6 +87,14 @@ class Plans(unittest.TestCase):
         self.assertIn("chmod go-w", done.stderr)
         self.assertEqual(self.replay()["kept_plans"], 0)
 
+    def test_who_asks_for_plans_hears_that_they_have_no_place(self):
+        """Once, and nobody else does."""
+        done = self.run_it("replay", JOB, "--json", PLEAT_CONF="keep:on", XDG_CACHE_HOME="/dev/null/x")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"\Apleat: keep:on keeps no plan: '/dev/null/x/pleat/plans' cannot .*\n\Z")
+        self.assertEqual(json.loads(done.stdout)["kept_plans"], 0)
+        self.assertEqual(self.run_it("replay", JOB, "--json", XDG_CACHE_HOME="/dev/null/x").stderr, "")
+
     def test_runs_at_once_do_one_another_no_harm(self):
         environment = dict(self.environment, PLEAT_CONF="keep:on")
         running = [subprocess.Popen([PLEAT, "replay", JOB, "--json"], env=dict(environment, RANK=str(rank)),
