@@ -240,8 +240,13 @@ static pleat_result replace(const char *path, const char *target, const struct s
                             const void *bytes, size_t size)
 {
     replacement r;
-    if (!begin(&r, target))
-        return pleat__fail_errno(PLEAT_E_IO, "'%s': no file can be made beside it", path);
+    if (!begin(&r, target)) {
+        const char *name = strrchr(target, '/');
+        return errno == ENOENT && name != NULL
+                   ? pleat__fail(PLEAT_E_IO, "'%s': there is no folder '%.*s'", path,
+                                 (int)(name - target), target)
+                   : pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be made", path);
+    }
     pleat_result result = PLEAT_OK;
     if ((there != NULL && fchmod(r.fd, there->st_mode & 0777) != 0) ||
         !write_all(r.fd, bytes, size) || !sync_all(r.fd) || !take_place(&r))

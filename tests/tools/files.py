@@ -254,7 +254,7 @@ class Files(unittest.TestCase):
         self.refused(self.root, "Is a directory")
         whole = self.path("s.pickle", data)
         done = self.run_pleat("import", whole, "-o", self.root / "no" / "t.trace", code=3)
-        self.assertIn("No such file", done.stderr)
+        self.assertIn(f"no/t.trace': there is no folder '{self.root}/no'", done.stderr)
 
     def test_each_file_in_its_place(self):
         trace, plan = self.path("t.trace"), self.root / "p.plan"
