@@ -205,6 +205,9 @@ class Elastic(unittest.TestCase):
         self.assertGreaterEqual(answers[1]["at_kept_bytes"], answers[1]["at_physical_bytes"])
         run = pleat("replay", self.path("4.pickle"), "--plan", plan, "--json")
         self.assertGreater(json.loads(run.stdout)["efficiency"], 0.97, run.stderr)
+        run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"), "--x", "2,4", "--max", "10000", "--chunk", "512")
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("with --max 10000: ", run.stderr)
 
     def test_one_recording_of_several_sizes(self):
         run = pleat("plan", self.path("varies.pickle"), "--at", "3", "--json")

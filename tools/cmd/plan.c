@@ -395,8 +395,11 @@ static pleat_result make_elastic(const struct arguments *arguments, const pleat_
         options.names = names;
     if (arguments->largest != NULL && pleat__x_parse(arguments->largest, &largest))
         options.largest = &largest;
-    return pleat__elastic_plan_make(made->traces, made->trace_count, &options, watch, &made->report,
-                                    &made->plan);
+    pleat_result result = pleat__elastic_plan_make(made->traces, made->trace_count, &options, watch,
+                                                   &made->report, &made->plan);
+    return result == PLEAT_E_LIMIT && options.largest != NULL
+               ? pleat__context(result, "with --max %s", arguments->largest)
+               : result;
 }
 
 /* Of one trace whose iterations differ: what there is to say about its recipe. */
