@@ -67,7 +67,7 @@ class Tenants(unittest.TestCase):
         for word in ("host-0", "140.000 GiB", "first", "second", "20.000", "guarantee", "borrows"):
             self.assertIn(word, text)
         self.assertEqual(self.tenants("watch", "--count", "2", "--interval", "0.05").count("host-0"), 2)
-        self.assertIn("begins with 'GPU-'", self.tenants("--device", "GPU-"))
+        self.assertIn("begins with 'GPU-'", self.tenants("--device", "GPU-", status=3))
         self.check_terms()
         self.check_prometheus(found)
         # One that is killed is seen to be dead, and goes when somebody asks or cleans up.
@@ -131,6 +131,20 @@ class Tenants(unittest.TestCase):
         ran = conf("tenants:user, guarantee:2GiB, log_ms:5")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertIn("milliseconds between its records (1 to 3600000)", " ".join(ran.stdout.split()))
+
+    def test_a_device_that_no_ledger_is_of_is_not_there(self):
+        """One that is watched may be to come."""
+        def ran(*arguments):
+            return subprocess.run([PLEAT, "tenants", *arguments, "--device", "zz"], capture_output=True, text=True,
+                                  env=self.environment)
+        for arguments in ((), ("--json",), ("--prometheus",), ("remove-dead",), ("reclaim", "first")):
+            done = ran(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (3, ""), arguments)
+            self.assertIn("no ledger in", done.stderr)
+            self.assertIn("whose name begins with 'zz'", done.stderr)
+        watched = ran("watch", "--count", "1")
+        self.assertEqual(watched.returncode, 0, watched.stderr)
+        self.assertIn("No ledger in", watched.stdout)
 
     def test_what_is_not_trusted_is_said_and_left(self):
         self.start("first")

@@ -248,10 +248,20 @@ static void put_prometheus(const ledgers *found, FILE *out)
 #undef PUT
 }
 
-static pleat_result show(const options *o, ledgers *found)
+/* The same where a name stands for ledgers that there are. */
+static pleat_result read_meant(const options *o, ledgers *found)
+{
+    PLEAT_TRY(read_all(o, found));
+    if (found->count == 0 && o->device != NULL)
+        return pleat__fail(PLEAT_E_NOT_FOUND,
+                           "no ledger in %s is of a device whose name begins with '%s'",
+                           pleat__tenants_folder(), o->device);
+    return PLEAT_OK;
+}
+
+static pleat_result show(const options *o, const ledgers *found)
 {
     json_writer json;
-    PLEAT_TRY(read_all(o, found));
     if (o->prometheus) {
         put_prometheus(found, stdout);
         return PLEAT_OK;
@@ -281,6 +291,7 @@ static pleat_result watch(const options *o, ledgers *found)
         }
         if (terminal)
             fputs("\033[H\033[J", stdout);
+        PLEAT_TRY(read_all(o, found)); /* the device's first tenant may be to come */
         PLEAT_TRY(show(o, found));
         if (fflush(stdout) != 0)
             return pleat__fail_errno(PLEAT_E_IO, "standard output cannot be written");
@@ -322,10 +333,10 @@ static bool is_called(const pleat__tenant_entry *entry, const char *name)
 }
 
 /* Every tenant of that number or name, on all the devices that are meant. */
-static pleat_result for_tenant(const options *o, ledgers *found, const char *name, with_tenant call)
+static pleat_result for_tenant(const options *o, const ledgers *found, const char *name,
+                               with_tenant call)
 {
     uint32_t met = 0;
-    PLEAT_TRY(read_all(o, found));
     for (int l = 0; l < found->count; l++)
         for (uint32_t e = 0; e < found->all[l].count; e++) {
             pleat__tenants *tenants;
@@ -343,9 +354,8 @@ static pleat_result for_tenant(const options *o, ledgers *found, const char *nam
     return PLEAT_OK;
 }
 
-static pleat_result remove_dead(const options *o, ledgers *found)
+static pleat_result remove_dead(const ledgers *found)
 {
-    PLEAT_TRY(read_all(o, found));
     for (int l = 0; l < found->count; l++) {
         pleat__tenants *tenants;
         uint32_t count = 0;
@@ -397,18 +407,16 @@ static pleat_result run(const options *o, int count, char **operands, ledgers *f
     *bad = count > (named ? 2 : 1) || (named && count < 2);
     if (*bad)
         return PLEAT_OK;
-    if (strcmp(verb, "list") == 0)
-        return show(o, found);
     if (strcmp(verb, "watch") == 0)
         return watch(o, found);
-    if (strcmp(verb, "set") == 0)
-        return for_tenant(o, found, operands[1], set_terms);
-    if (strcmp(verb, "reclaim") == 0)
-        return for_tenant(o, found, operands[1], reclaim);
-    if (strcmp(verb, "remove-dead") == 0)
-        return remove_dead(o, found);
-    *bad = true;
-    return PLEAT_OK;
+    bool lists = strcmp(verb, "list") == 0;
+    *bad = !named && !lists && strcmp(verb, "remove-dead") != 0;
+    if (*bad)
+        return PLEAT_OK;
+    PLEAT_TRY(read_meant(o, found));
+    if (named)
+        return for_tenant(o, found, operands[1], strcmp(verb, "set") == 0 ? set_terms : reclaim);
+    return lists ? show(o, found) : remove_dead(found);
 }
 
 /* An operand there is: without any, all of them are shown. */
