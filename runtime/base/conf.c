@@ -4,6 +4,7 @@
  */
 #include <runtime/base/conf.h>
 
+#include <ctype.h>
 #include <internal/error.h>
 #include <internal/range.h>
 #include <inttypes.h>
@@ -296,19 +297,33 @@ static size_t item_length(const char *text)
     return (size_t)(value - text) + strcspn(value, ",");
 }
 
+/* An item without its colon. Behind a setting it may be the rest of a number in which a comma was
+ * meant as the decimal point. */
+static pleat_result no_pair(const char *text, size_t length, const char *before)
+{
+    return before != NULL && isdigit((unsigned char)*text)
+               ? pleat__fail(PLEAT_E_INVALID,
+                             "PLEAT_CONF: '%.*s' behind '%.*s' is not key:value: a comma ends a "
+                             "setting, and the decimal point is '.'",
+                             (int)length, text, (int)item_length(before), before)
+               : pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%.*s' is not key:value", (int)length,
+                             text);
+}
+
 pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
 {
 #define CONF_DEFAULT(key, type, field_type, value, bounds, text) .key = (value),
     *conf = (pleat__conf){PLEAT__CONF(CONF_DEFAULT)};
 #undef CONF_DEFAULT
+    const char *before = NULL; /* the setting before */
     uint64_t seen = 0;
     if (text == NULL)
         text = getenv("PLEAT_CONF");
     while (text != NULL && *(text += strspn(text, " ")) != '\0') {
         size_t length = item_length(text), name = strcspn(text, ":,");
         if (name >= length)
-            return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%.*s' is not key:value", (int)length,
-                               text);
+            return no_pair(text, length, before);
+        before = text;
         PLEAT_TRY(set(conf, (word){text, name}, (word){text + name + 1, length - name - 1}, &seen));
         text += length + (text[length] == ',');
     }

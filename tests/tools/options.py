@@ -267,6 +267,13 @@ class Options(unittest.TestCase):
                               env={**os.environ, "PLEAT_CONF": "small:1.5k,views:1.5k"})
         self.assertEqual([json.loads(done.stdout)[key] for key in ("small", "views")], ["1536", "1536"])
 
+    def test_a_decimal_comma_is_named(self):
+        for settings, says in (("small:1,5k", "'5k' behind 'small:1' is not key:value: a comma ends a setting"),
+                               ("learn:on,small:1,5", "'5' behind 'small:1' is not"), ("5k", "PLEAT_CONF: '5k' is not key:value\n"),
+                               ("small:1,views", "PLEAT_CONF: 'views' is not key:value\n")):
+            done = subprocess.run([PLEAT, "conf"], capture_output=True, text=True, env={**os.environ, "PLEAT_CONF": settings})
+            self.assertIn(says, done.stderr)
+
     def test_names_of_files_are_no_commands_to_a_terminal(self):
         for arguments in (("import", "new\nline\x1b[31m.x"), ("import", "x", "--none\n\x1b[31m")):
             done = subprocess.run([PLEAT, *arguments], capture_output=True, text=True)
