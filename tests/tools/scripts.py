@@ -100,6 +100,9 @@ class Check(Folder):
         self.assertEqual(shlex.split(said[0]), ["pleat", "import", "my job.trace", "--device", "1", "-o",
                                                 "build/demo/my job.trace"])
         self.assertEqual(shlex.split(said[2])[:3], ["pleat", "verify", "build/demo/my job.plan"])
+        self.assertIn(" --policies native,pleat --plan ", said[3])
+        done = subprocess.run([self.folder / "tools/demo", "--frob"], capture_output=True, text=True)
+        self.assertEqual(done.stderr, "tools/demo: there is no option '--frob'\n")
         for arguments in (["--device"], ["--device", "x"], ["a", "b"], ["--none"]):
             self.assertEqual(subprocess.run([self.folder / "tools/demo", *arguments], stderr=subprocess.DEVNULL).returncode, 2)
 
