@@ -254,6 +254,61 @@ dist.barrier()
 if rank:
     torch.empty(100 << 20, device="cuda")
 """.replace("MIB", "2**20")
+# Threads of all kinds: each one's tensors are counted, and a prefetcher's batches arrive.
+THREADS = """
+import queue, threading, torch
+from concurrent.futures import ThreadPoolExecutor
+model = torch.nn.Linear(64, 64).cuda()
+kept, batches = [], queue.Queue(2)
+
+def allocates():
+    kept.append(torch.empty(1 << 20, device="cuda"))
+
+class Own(threading.Thread):
+    def run(self):
+        allocates()
+
+def learns(_):
+    for _ in range(10):
+        loss = model(torch.randn(8, 64, device="cuda")).sum()
+        loss.backward()
+        assert loss.item() == 1.0 and loss.is_cuda and torch.tensor([2, 3]).cuda().tolist() == [2, 3]
+
+def feed():
+    for _ in range(6):
+        batches.put(torch.randn(32, 64).to("cuda", non_blocking=True))
+    batches.put(None)
+    threading.Event().wait()
+
+before = torch.cuda.memory_allocated()
+for thread in threading.Thread(target=allocates), Own():
+    thread.start()
+    thread.join()
+assert torch.cuda.memory_allocated() - before == 2 * (4 << 20) == sum(one.nbytes for one in kept)
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(learns, range(4)))
+threading.Thread(target=feed, daemon=True).start()
+while True:
+    batch = batches.get(timeout=60)
+    if batch is None:
+        break
+    model(batch).square().mean().backward()
+"""
+# One that Python's threading does not know of.
+OTHER_THREAD = """
+import _thread, time, torch
+held, done = torch.ones(64, device="cuda"), []
+
+def draw():
+    try:
+        torch.randn(8, 64, device="cuda")
+    finally:
+        done.append(True)
+
+_thread.start_new_thread(draw, ())
+while not done:
+    time.sleep(0.01)
+"""
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
 
@@ -491,6 +546,16 @@ class Program(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         # Each token's output of an expert, twice over, and eight experts with their gradients at least.
         self.assertGreater(int(done.stdout.split()[0]), 3 * 2 * 4096 * 1024 * 4 + 2 * 8 * 4 * MIB)
+
+    def test_threads_are_counted(self):
+        done = run(program=THREADS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("pleat estimate:", done.stderr)
+
+    def test_a_thread_that_is_not_counted_is_told(self):
+        done = run(program=OTHER_THREAD)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("nor of a thread that Python's threading did not begin"), 1, done.stderr)
 
     def test_an_ordinary_script_goes_on(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@ one a thread that multiplies, as torch takes them. Where sizes depend on values,
 """
 
 import atexit
+import ctypes
 import functools
 import os
 import pickle
@@ -28,7 +29,7 @@ LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
 
 
 class Recorder:
-    """Events of storages that come and go, as torch's own recorder has them. Autograd's thread adds some too."""
+    """Events of storages that come and go, as torch's own recorder has them. Each thread adds its own."""
 
     def __init__(self):
         self.lock = threading.RLock()  # a storage may end while an event is added
@@ -105,6 +106,57 @@ def workspace_bytes(capability):
     return 32 * MIB if capability[0] >= 9 else 8 * MIB + 128 * 1024
 
 
+def of_each_thread(mode):
+    """A mode of tensors without contents that several threads may be in at once: torch keeps in it, for the one
+    thread that it knows of, which operator it is in, and what to go back to."""
+
+    class OfEachThread(mode):
+        of_thread = threading.local()
+
+        @property
+        def in_kernel_invocation(self):
+            return getattr(self.of_thread, "in_kernel", False)
+
+        @in_kernel_invocation.setter
+        def in_kernel_invocation(self, is_in):
+            self.of_thread.in_kernel = is_in
+
+        @property
+        def enter_stack(self):
+            return self.of_thread.__dict__.setdefault("entered", [])
+
+        @enter_stack.setter
+        def enter_stack(self, entered):
+            self.of_thread.entered = entered
+
+    return OfEachThread
+
+
+def watch_threads(torch, watch, recorder):
+    """Enters the mode in this thread, and in each that Python begins from now on: torch's modes are a thread's own.
+    Autograd's threads have those of the thread that called them."""
+    bootstrap = threading.Thread._bootstrap_inner
+
+    def enter():
+        # A tensor made of Python's numbers is made on the host first, and copied.
+        if hasattr(torch._C, "_set_only_lift_cpu_tensors"):
+            torch._C._set_only_lift_cpu_tensors(True)
+        return watch.__enter__()
+
+    def bootstrap_watched(self):
+        enter()
+        try:
+            bootstrap(self)
+        finally:
+            watch.__exit__(None, None, None)
+
+    threading.Thread._bootstrap_inner = bootstrap_watched
+    # A process that is forked has the lock as this thread has it, not as another one had.
+    os.register_at_fork(before=recorder.lock.acquire, after_in_parent=recorder.lock.release,
+                        after_in_child=recorder.lock.release)
+    enter()
+
+
 def watching(torch, recorder):
     """The mode that decides which tensors have contents, and shows the recorder what operators return on the GPU."""
     from torch._subclasses import fake_tensor
@@ -116,7 +168,8 @@ def watching(torch, recorder):
     scalar, nonzero = aten._local_scalar_dense.default, aten.nonzero.default
     workspace = workspace_bytes(torch.cuda.get_device_capability())
     devices = torch.cuda.device_count()
-    fakes = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+    counts = ctypes.PyDLL(None).pleat_no_gpu_counts  # of no_gpu.c, of which torch asks some memory in this thread, too
+    fakes = of_each_thread(fake_tensor.FakeTensorMode)(allow_non_fake_inputs=True)
     contents = _contents.Contents(torch, FakeTensor, fakes)
     depends = (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException,
                fake_tensor.UnsupportedOperatorException)
@@ -154,6 +207,12 @@ def watching(torch, recorder):
             real = are_real(given, kwargs)
             if real and any(isinstance(leaf, torch.Tensor) for leaf in given):
                 return function(*args, **kwargs)
+            counts()
+            with recorder.lock:  # What is known of contents, and their generator, are of all threads.
+                return self.on_device(function, args, kwargs, given, real)
+
+        def on_device(self, function, args, kwargs, given, real):
+            """What an operator returns that has to do with tensors without contents, and what it takes."""
             name = function.overloadpacket.__name__
             if goes_to_host(name, args, kwargs):
                 return contents.read(args[0]).to(kwargs.get("dtype") or args[0].dtype)
@@ -306,13 +365,10 @@ def begin(folder):
     optimizer.register_optimizer_step_post_hook(step)
     _collectives.stand(torch)
     torch.cuda.init()
-    # A tensor made of Python's numbers is made on the host first, and copied.
-    if hasattr(torch._C, "_set_only_lift_cpu_tensors"):
-        torch._C._set_only_lift_cpu_tensors(True)
     watch_sizes(torch, recorder)
     watch, contents = watching(torch, recorder)
     read_by(torch, FakeTensor, contents)
-    watch.__enter__()
+    watch_threads(torch, watch, recorder)
     path, process = os.path.join(folder, "%d.pickle" % os.getpid()), os.getpid()
 
     def end():

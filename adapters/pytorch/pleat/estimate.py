@@ -31,7 +31,7 @@ def parser():
     made = run.Parser(
         prog="pleat estimate",
         usage="pleat estimate [OPTION ...] -- PROGRAM [ARGUMENT ...]",
-        description="Runs a few steps of a program on tensors without contents, and says what it would take of a "
+        description="Runs a few steps of a program in Python on tensors without contents, and says what it would take of a "
         "GPU's memory. The machine needs no GPU; its torch must be one with CUDA.",
         epilog="What the program reads from tensors (losses, say) is 1; where sizes depend on values (experts' tokens, "
         "what a mask keeps) these are known or drawn, as of an untrained model. "

@@ -323,11 +323,29 @@ CUDA_API int cudaEventElapsedTime(float *milliseconds, void *begin, void *end)
 /* ---- memory: an address that nobody may touch, where torch warms up; the host's where it is to be
  * pinned ---- */
 
+static _Thread_local bool counts;
+
+/* From now on this thread's tensors are counted: what it asks for is torch's own. */
+CUDA_API void pleat_no_gpu_counts(void)
+{
+    counts = true;
+}
+
 CUDA_API int cudaMalloc(void **address, size_t bytes)
 {
     static _Atomic uintptr_t next = (uintptr_t)1 << 45;
-    *address = (void *)atomic_fetch_add(&next, (bytes + 0x1fffff) / 0x200000 * 0x200000);
-    return DONE;
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (counts) {
+        *address = (void *)atomic_fetch_add(&next, (bytes + 0x1fffff) / 0x200000 * 0x200000);
+        return DONE;
+    }
+    if (!atomic_flag_test_and_set(&said))
+        fprintf(stderr,
+                "pleat estimate: error: tensors on the GPU are not counted of a program that "
+                "is not Python, nor of a thread that Python's threading did not begin after "
+                "torch was imported: there they are refused\n");
+    *address = NULL;
+    return NOT_SUPPORTED;
 }
 
 CUDA_API int cudaFree(void *address)
