@@ -309,6 +309,20 @@ _thread.start_new_thread(draw, ())
 while not done:
     time.sleep(0.01)
 """
+# One that sizes itself by the memory that is free, on a GPU of 80 GiB.
+FILLS = """
+import torch
+free, total = torch.cuda.mem_get_info()
+assert free == total == 80 << 30, (free, total)
+kept = []
+while torch.cuda.mem_get_info()[0] > 10 << 30:
+    kept.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
+assert len(kept) == 70, len(kept)
+kept.append(torch.empty(100 << 30, dtype=torch.uint8, device="cuda"))
+assert torch.cuda.mem_get_info() == (0, total)
+del kept
+assert torch.cuda.mem_get_info() == (total, total)
+"""
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
 
@@ -556,6 +570,10 @@ class Program(unittest.TestCase):
         done = run(program=OTHER_THREAD)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("nor of a thread that Python's threading did not begin"), 1, done.stderr)
+
+    def test_live_memory_is_not_free(self):
+        done = run(program=FILLS)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_an_ordinary_script_goes_on(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -31,13 +31,19 @@ LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
 class Recorder:
     """Events of storages that come and go, as torch's own recorder has them. Each thread adds its own."""
 
-    def __init__(self):
-        self.lock = threading.RLock()  # a storage may end while an event is added
+    def __init__(self, live=None):
+        """live: where live bytes are to be seen."""
+        self.live = ctypes.c_size_t() if live is None else live
+        self.lock = threading.RLock()  # a storage may end while an event is added; threads come one after the other
         self.events = []
         self.ends = {}  # storage's key -> what tells its end
         self.address = 1 << 40
-        self.live_bytes = self.peak_bytes = self.iterations = 0
+        self.peak_bytes = self.iterations = 0
         self.workspaces = set()  # threads that have one
+
+    @property
+    def live_bytes(self):
+        return self.live.value
 
     def add(self, action, address, bytes):
         self.events.append({"action": action, "addr": address, "size": bytes, "stream": 0,
@@ -48,7 +54,7 @@ class Recorder:
             address = self.address
             rounded = (bytes + 511) // 512 * 512
             self.address += rounded + 512
-            self.live_bytes += rounded
+            self.live.value += rounded
             self.peak_bytes = max(self.peak_bytes, self.live_bytes)
             self.add("alloc", address, bytes)
             return address
@@ -56,7 +62,7 @@ class Recorder:
     def free(self, key, address, bytes):
         with self.lock:
             self.ends.pop(key)
-            self.live_bytes -= (bytes + 511) // 512 * 512
+            self.live.value -= (bytes + 511) // 512 * 512
             self.add("free_requested", address, bytes)
             self.add("free_completed", address, bytes)
 
@@ -353,7 +359,7 @@ def begin(folder):
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         setattr(torch.cuda, name, lambda device=None, most="max" in name: recorder.peak_bytes if most else
                 recorder.live_bytes)
-    recorder = Recorder()
+    recorder = Recorder(ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"))
     steps = []
 
     def step(which, *_):

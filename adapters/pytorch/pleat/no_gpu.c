@@ -122,9 +122,14 @@ CUDA_API int cudaDeviceGetAttribute(int *value, int attribute, int device)
     return is_there(device) ? DONE : NO_DEVICE;
 }
 
+/* Bytes of tensors that are live, as the recorder counts them. */
+CUDA_API _Atomic size_t pleat_no_gpu_live;
+
 CUDA_API int cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
-    *free_bytes = *total = memory();
+    size_t live = atomic_load(&pleat_no_gpu_live);
+    *total = memory();
+    *free_bytes = live < *total ? *total - live : 0;
     return DONE;
 }
 
