@@ -309,6 +309,17 @@ _thread.start_new_thread(draw, ())
 while not done:
     time.sleep(0.01)
 """
+# A sequence that is padded, in training and in eval, where torch would make a nested tensor of it.
+PADDED = """
+import torch
+layer = torch.nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
+model = torch.nn.TransformerEncoder(layer, 2).cuda()
+x, mask = torch.randn(4, 16, 128, device="cuda"), torch.zeros(4, 16, dtype=torch.bool, device="cuda")
+model(x, src_key_padding_mask=mask).sum().backward()
+model.eval()
+with torch.inference_mode():
+    assert model(x, src_key_padding_mask=mask).shape == x.shape
+"""
 # One that sizes itself by the memory that is free, on a GPU of 80 GiB.
 FILLS = """
 import torch
@@ -570,6 +581,10 @@ class Program(unittest.TestCase):
         done = run(program=OTHER_THREAD)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("nor of a thread that Python's threading did not begin"), 1, done.stderr)
+
+    def test_a_padded_sequence_is_none_of_nested_tensors(self):
+        done = run(program=PADDED)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_live_memory_is_not_free(self):
         done = run(program=FILLS)

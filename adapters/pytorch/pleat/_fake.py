@@ -349,6 +349,7 @@ def begin(folder):
         sys.exit("pleat estimate: torch %s is built without CUDA: it needs one with CUDA, though no GPU"
                  % torch.__version__)
     torch.nn.Module._apply = move
+    torch.backends.mha.set_fastpath_enabled(False)  # which makes nested tensors of padded ones
     _checkpoints.stand(torch, FakeTensor)
     _safetensors.stand(torch, FakeTensor)
     torch.cuda.memory._dump_snapshot = dump_nothing
