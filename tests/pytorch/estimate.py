@@ -334,6 +334,20 @@ assert torch.cuda.mem_get_info() == (0, total)
 del kept
 assert torch.cuda.mem_get_info() == (total, total)
 """
+# What has no place among tensors without contents, and as what it is named.
+NOT_ESTIMATED = """
+import torch
+x = torch.randn(2, 4, 8, device="cuda")
+for name, use in (("torch.nn.GRU", lambda: torch.nn.GRU(8, 8).cuda()),
+                  ("torch.nn.LSTM", lambda: torch.nn.Sequential(torch.nn.LSTM(8, 8)).cuda()(x)),
+                  ("aten._nested_tensor_from", lambda: torch.nested.nested_tensor([x[0], x[1, :2]]))):
+    try:
+        use()
+        assert False, name
+    except RuntimeError as problem:
+        assert name in str(problem) and "record it on a GPU" in str(problem), problem
+torch.nn.GRU(8, 8)(torch.ones(2, 4, 8))
+"""
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
 
@@ -588,6 +602,10 @@ class Program(unittest.TestCase):
 
     def test_live_memory_is_not_free(self):
         done = run(program=FILLS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_what_cannot_be_estimated_is_named(self):
+        done = run(program=NOT_ESTIMATED)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_an_ordinary_script_goes_on(self):

@@ -28,6 +28,14 @@ SEEN = "_pleat_seen"  # of a storage on the GPU
 LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
 
 
+class Refused(RuntimeError):
+    """What the program uses has no place among tensors without contents."""
+
+    def __init__(self, name):
+        super().__init__("pleat estimate: %s cannot be estimated without a GPU: give the program what stands in its "
+                         "place, or record it on a GPU" % name)
+
+
 class Recorder:
     """Events of storages that come and go, as torch's own recorder has them. Each thread adds its own."""
 
@@ -220,6 +228,8 @@ def watching(torch, recorder):
         def on_device(self, function, args, kwargs, given, real):
             """What an operator returns that has to do with tensors without contents, and what it takes."""
             name = function.overloadpacket.__name__
+            if name.startswith("_nested_tensor_from"):
+                raise Refused(str(function))
             if goes_to_host(name, args, kwargs):
                 return contents.read(args[0]).to(kwargs.get("dtype") or args[0].dtype)
             if name == "_pin_memory":  # fake tensors have no such: it is a copy on the host
@@ -323,6 +333,26 @@ def read_by(torch, fake_type, contents):
     fake_type.__format__, fake_type.numpy, torch.tensor = formatted, numpy, tensor
 
 
+def refuse_recurrent(torch):
+    """Recurrent layers ask cuDNN what they would take, which is not there."""
+    base = torch.nn.RNNBase
+    flatten, check = base.flatten_parameters, base.check_input
+
+    def refuse(self, tensors):
+        if any(tensor.is_cuda for tensor in tensors):
+            raise Refused("the layer torch.nn.%s" % type(self).__name__)
+
+    def flatten_parameters(self):
+        refuse(self, self.parameters(recurse=False))
+        return flatten(self)
+
+    def check_input(self, given, batch_sizes):
+        refuse(self, [given])
+        return check(self, given, batch_sizes)
+
+    base.flatten_parameters, base.check_input = flatten_parameters, check_input
+
+
 def watch_sizes(torch, recorder):
     resize = torch.UntypedStorage.resize_
 
@@ -349,6 +379,7 @@ def begin(folder):
         sys.exit("pleat estimate: torch %s is built without CUDA: it needs one with CUDA, though no GPU"
                  % torch.__version__)
     torch.nn.Module._apply = move
+    refuse_recurrent(torch)
     torch.backends.mha.set_fastpath_enabled(False)  # which makes nested tensors of padded ones
     _checkpoints.stand(torch, FakeTensor)
     _safetensors.stand(torch, FakeTensor)
