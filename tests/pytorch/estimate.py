@@ -483,7 +483,9 @@ class Command(unittest.TestCase):
             table = pathlib.Path(folder, "t.csv")
             for rows, device in (("0,0,1,%d\n" % (2 << 40), 80 << 30), ("0,0,1,%d\n1,2,3,%d\n" % (MIB, 2 << 40), 80 << 30)):
                 table.write_text("id,lower,upper,size\n" + rows)
-                self.assertEqual(estimate.measured(str(table), device), (none, dict.fromkeys(none, False)))
+                self.assertEqual(estimate.measured(str(table), device, 0), (none, dict.fromkeys(none, False)))
+            # What is live is said to be too much before a replay counts pages of it.
+            table.write_text("id,lower,upper,size\n0,0,1,%d\n1,0,1,%d\n" % (1 << 40, 1 << 40))
             options = estimate.parser().parse_args(["-d", "h200", "--", "true"])
             options.bytes = 80 << 30
             with mock.patch("sys.stdout", new_callable=io.StringIO) as said:
@@ -499,7 +501,7 @@ class Command(unittest.TestCase):
             self.assertEqual([figures[policy + "_physical_bytes"] for policy in none], [None] * 3)
             # A GPU that has more than that is asked about itself.
             table.write_text("id,lower,upper,size\n0,0,1,%d\n1,0,1,%d\n" % (1 << 40, 1 << 39))
-            takes, served = estimate.measured(str(table), 2 << 40)
+            takes, served = estimate.measured(str(table), 2 << 40, 3 << 39)
             self.assertTrue(all(served.values()), served)
             self.assertTrue(all(bytes >= 3 << 39 for bytes in takes.values()), takes)
         self.assertEqual(estimate.amount(None, 2 << 40), "more than 2 TiB")

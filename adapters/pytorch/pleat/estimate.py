@@ -131,8 +131,11 @@ def fits(snapshot, policy, free, device):
     return free["peak_physical_bytes"] <= device or not replayed(snapshot, policy, device)["oom"]
 
 
-def measured(snapshot, device):
-    """What each allocator takes for it, None where that is more than unlimited(), and which serve it on the device."""
+def measured(snapshot, device, live):
+    """What each allocator takes for what is `live` bytes at most, None where that is more than unlimited(), and which
+    serve it on the device."""
+    if live > unlimited(device):
+        return dict.fromkeys(ALLOCATORS), dict.fromkeys(ALLOCATORS, False)
     free = {policy: replayed(snapshot, policy, unlimited(device)) for policy in ALLOCATORS}
     return ({policy: None if answer["oom"] else answer["peak_physical_bytes"] for policy, answer in free.items()},
             {policy: fits(snapshot, policy, answer, device) for policy, answer in free.items()})
@@ -160,7 +163,7 @@ def tell(options, snapshots):
     told, snapshot = max(((imported(one), one) for one in snapshots), key=lambda pair: pair[0]["peak_live_bytes"])
     if options.output:
         imported(snapshot, "--device-memory", str(options.bytes), "-o", options.output)
-    takes, served = measured(snapshot, options.bytes)
+    takes, served = measured(snapshot, options.bytes, told["peak_live_bytes"])
     figures = {"processes": len(snapshots), "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
     figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
     figures.update({"device_bytes": options.bytes, "fits": served})
