@@ -610,6 +610,13 @@ class Program(unittest.TestCase):
         done = run(program=NOT_ESTIMATED)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_process_that_leaves_without_pythons_exit_is_told(self):
+        done = run(program="import os, torch; torch.zeros(8, device='cuda'); os._exit(0)")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("a process that ended without Python's exit", done.stderr)
+        done = run(program="import torch")
+        self.assertIn("nothing was allocated on a GPU", done.stderr)
+
     def test_an_ordinary_script_goes_on(self):
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "program.py")

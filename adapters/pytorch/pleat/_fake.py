@@ -407,11 +407,14 @@ def begin(folder):
     watch, contents = watching(torch, recorder)
     read_by(torch, FakeTensor, contents)
     watch_threads(torch, watch, recorder)
-    path, process = os.path.join(folder, "%d.pickle" % os.getpid()), os.getpid()
+    process, path = os.getpid(), os.path.join(folder, str(os.getpid()))
+    open(path + ".begun", "w").close()
 
     def end():
-        if os.getpid() == process and recorder.events:
-            recorder.write(path)
+        if os.getpid() == process:
+            if recorder.events:
+                recorder.write(path + ".pickle")
+            os.remove(path + ".begun")
         # Autograd's thread lets the mode go after its last node, and Python must still be there then, or
         # std::terminate ends the process: one run in some fifty on a busy machine.
         time.sleep(LETTING_GO)

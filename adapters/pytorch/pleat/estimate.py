@@ -233,7 +233,10 @@ def main(arguments=None):
         if code:
             run.fail(code, "the program ended with %d" % code, "estimate")
         if not snapshots:
-            run.fail(1, "nothing was allocated on a GPU: does the program use the device 'cuda'?", "estimate")
+            cut = any(pathlib.Path(folder).glob("*.begun"))
+            run.fail(1, "nothing is known of a process that ended without Python's exit (by os._exit, say): let it end "
+                     "by itself" if cut else "nothing was allocated on a GPU: does the program use the device 'cuda'?",
+                     "estimate")
         try:
             tell(options, snapshots)
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
