@@ -489,9 +489,9 @@ class Command(unittest.TestCase):
             options = estimate.parser().parse_args(["-d", "h200", "--", "true"])
             options.bytes = 80 << 30
             with mock.patch("sys.stdout", new_callable=io.StringIO) as said:
-                estimate.tell(options, [str(table)])
+                estimate.tell(options, [str(table)], False)
                 options.json = True
-                estimate.tell(options, [str(table)])
+                estimate.tell(options, [str(table)], False)
             told = said.getvalue().splitlines()
             self.assertEqual(told[1:3], ["pleat estimate: " + "; ".join(
                 name + " would take more than 1 TiB" for name in estimate.ALLOCATORS.values()),
@@ -609,6 +609,15 @@ class Program(unittest.TestCase):
     def test_what_cannot_be_estimated_is_named(self):
         done = run(program=NOT_ESTIMATED)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_an_interrupted_program_is_told_as_far_as_it_came(self):
+        done = run("--json", program="import os, signal, torch\nkept = torch.empty(1 << 20, device='cuda')\n"
+                   "os.kill(os.getpid(), signal.SIGINT)\nsignal.pause()")
+        self.assertEqual(done.returncode, 130, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertEqual((told["interrupted"], told["peak_live_bytes"]), (True, 4 * MIB))
+        told = estimate.lines(estimate.parse(["--", "true"]), told)
+        self.assertIn("interrupted: these are the figures of what it had done so far", told[0])
 
     def test_a_process_that_leaves_without_pythons_exit_is_told(self):
         done = run(program="import os, torch; torch.zeros(8, device='cuda'); os._exit(0)")

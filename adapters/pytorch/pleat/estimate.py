@@ -158,15 +158,15 @@ def verdict(figures, device):
     return "it fits on a GPU of %s under %s%s" % (device, joined(yes), ", not under " + joined(no) if no else "")
 
 
-def tell(options, snapshots):
-    """Says what was recorded, of the process that took most."""
+def tell(options, snapshots, interrupted):
+    """Says what was recorded, of the process that took most; of an interrupted program, until then."""
     told, snapshot = max(((imported(one), one) for one in snapshots), key=lambda pair: pair[0]["peak_live_bytes"])
     if options.output:
         imported(snapshot, "--device-memory", str(options.bytes), "-o", options.output)
     takes, served = measured(snapshot, options.bytes, told["peak_live_bytes"])
     figures = {"processes": len(snapshots), "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
     figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
-    figures.update({"device_bytes": options.bytes, "fits": served})
+    figures.update({"device_bytes": options.bytes, "fits": served, "interrupted": interrupted})
     said = [json.dumps(figures)] if options.json else lines(options, figures)
     run.say("".join(line + "\n" for line in said), "estimate")
 
@@ -174,7 +174,8 @@ def tell(options, snapshots):
 def lines(options, figures):
     """What tell() says in words."""
     count, processes = figures["requests"], figures["processes"]
-    made = [
+    made = ["the program was interrupted: these are the figures of what it had done so far"] * figures["interrupted"]
+    made += [
         "%s%d request%s; most live at once %.3f GiB" % (
             "of %d processes, the one that takes most: " % processes if processes > 1 else "",
             count, "" if count == 1 else "s", figures["peak_live_bytes"] / GIB),
@@ -228,9 +229,11 @@ def main(arguments=None):
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:
         code = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
         snapshots = sorted(str(path) for path in pathlib.Path(folder).glob("*.pickle"))
-        if code < 0:
+        # Python says SIGINT by the signal itself, a shell by its number.
+        interrupted = bool(snapshots) and code in (-signal.SIGINT, 128 + signal.SIGINT)
+        if code < 0 and not interrupted:
             run.fail(128 - code, "the program was ended by the signal %s" % signal_name(-code), "estimate")
-        if code:
+        if code and not interrupted:
             run.fail(code, "the program ended with %d" % code, "estimate")
         if not snapshots:
             cut = any(pathlib.Path(folder).glob("*.begun"))
@@ -238,10 +241,10 @@ def main(arguments=None):
                      "by itself" if cut else "nothing was allocated on a GPU: does the program use the device 'cuda'?",
                      "estimate")
         try:
-            tell(options, snapshots)
+            tell(options, snapshots, interrupted)
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
             run.fail(run.BAD_FILE, str(problem), "estimate")
-    sys.exit(0)
+    sys.exit(128 + signal.SIGINT if interrupted else 0)
 
 
 if __name__ == "__main__":
