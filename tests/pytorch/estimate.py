@@ -495,7 +495,7 @@ class Command(unittest.TestCase):
             told = said.getvalue().splitlines()
             self.assertEqual(told[1:3], ["pleat estimate: " + "; ".join(
                 name + " would take more than 1 TiB" for name in estimate.ALLOCATORS.values()),
-                "pleat estimate: it does not fit on a GPU of h200, not under Pleat, PyTorch's native allocator or "
+                "pleat estimate: it does not fit on one h200, not under Pleat, PyTorch's native allocator or "
                 "expandable segments"])
             figures = json.loads(told[-1])
             self.assertEqual([figures[policy + "_physical_bytes"] for policy in none], [None] * 3)
@@ -508,15 +508,17 @@ class Command(unittest.TestCase):
         self.assertEqual(estimate.amount(3 << 29, 80 << 30), "1.500 GiB")
 
     def test_the_verdict_names_allocators(self):
-        for served, text in (((True, True, True), "it fits on a GPU of h200 under Pleat, PyTorch's native allocator and "
+        for served, text in (((True, True, True), "it fits on one h200 under Pleat, PyTorch's native allocator and "
                               "expandable segments"),
-                             ((True, False, True), "it fits on a GPU of h200 under Pleat and expandable segments, not "
+                             ((True, False, True), "it fits on one h200 under Pleat and expandable segments, not "
                               "under PyTorch's native allocator"),
-                             ((True, False, False), "it fits on a GPU of h200 under Pleat, not under PyTorch's native "
+                             ((True, False, False), "it fits on one h200 under Pleat, not under PyTorch's native "
                               "allocator and expandable segments"),
-                             ((False,) * 3, "it does not fit on a GPU of h200, not under Pleat, PyTorch's native allocator "
+                             ((False,) * 3, "it does not fit on one h200, not under Pleat, PyTorch's native allocator "
                               "or expandable segments")):
             self.assertEqual(estimate.verdict({"fits": dict(zip(estimate.ALLOCATORS, served))}, "h200"), text)
+        self.assertTrue(estimate.verdict({"fits": dict.fromkeys(estimate.ALLOCATORS, True)}, "80GiB").startswith(
+            "it fits on a GPU of 80GiB under "))
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_a_program_that_fails_or_takes_nothing_is_told(self):

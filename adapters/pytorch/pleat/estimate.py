@@ -151,11 +151,12 @@ def joined(names):
 
 
 def verdict(figures, device):
-    """Under which allocators it fits."""
+    """Under which allocators it fits on a device, which is a size or a name."""
+    device = "one " + device if device.lower() in CAPABILITIES else "a GPU of " + device
     yes, no = ([ALLOCATORS[policy] for policy in ALLOCATORS if figures["fits"][policy] == does] for does in (True, False))
     if not yes:
-        return "it does not fit on a GPU of %s, not under %s" % (device, joined(no).replace(" and ", " or "))
-    return "it fits on a GPU of %s under %s%s" % (device, joined(yes), ", not under " + joined(no) if no else "")
+        return "it does not fit on %s, not under %s" % (device, joined(no).replace(" and ", " or "))
+    return "it fits on %s under %s%s" % (device, joined(yes), ", not under " + joined(no) if no else "")
 
 
 def tell(options, snapshots, interrupted):
