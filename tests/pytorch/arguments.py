@@ -1,5 +1,6 @@
 """What pleat.enable() and its neighbours are given, without a GPU and without torch: arguments.py."""
 
+import io
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ADAPTER = ROOT / "adapters" / "pytorch"
@@ -14,7 +16,7 @@ sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
-from pleat import _given, _plans  # noqa: E402
+from pleat import _given, _plans, run  # noqa: E402
 
 COMMAND = os.environ.get("PLEAT_COMMAND")
 
@@ -45,6 +47,15 @@ class Arguments(unittest.TestCase):
             "ValueError pleat: running is a whole number from 1 to %d, not 0" % ((1 << 64) - 1)])
         self.assertEqual(_given.settings({"small": "64k", "learn": False, "log_ms": 5}), "small:64k,learn:off,log_ms:5")
         self.assertEqual(_given.settings(None), "")
+
+    def test_a_mistyped_option_is_said_with_the_one_that_may_be_meant(self):
+        for given, said in ((["--budgt", "3"], "'--budgt' is no option that it has; did you mean '--budget'?"),
+                            (["--save-pan=x"], "'--save-pan=x' is no option that it has; did you mean '--save-plan'?"),
+                            (["--frobnicate"], "'--frobnicate' is no option that it has\n")):
+            with mock.patch("sys.stderr", new_callable=io.StringIO) as written, self.assertRaises(SystemExit) as ended:
+                run.parse([*given, "--", "true"])
+            self.assertEqual(ended.exception.code, 2)
+            self.assertIn(said, written.getvalue())
 
     def test_spaces_behind_commas_of_settings_are_none_of_the_names(self):
         self.assertEqual(_plans.settings("small:64k, log:/a/%p"), "small:64k,log:/a/%p")

@@ -5,6 +5,7 @@ torch is imported, in the program and in every Python that it starts (torchrun's
 """
 
 import argparse
+import difflib
 import errno
 import os
 import pathlib
@@ -19,7 +20,16 @@ BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 1
 
 
 class Parser(argparse.ArgumentParser):
-    """One whose help is written, or said not to be: argparse passes over that."""
+    """One that says which option a mistyped one may be, and whose help is written or said not to be: argparse does
+    neither."""
+
+    def parse_args(self, args=None, namespace=None):
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1, 0.8)
+            self.error("'%s' is no option that it has%s" % (unknown[0], "; did you mean '%s'?" % near[0] if near else ""))
+        return options
 
     def print_help(self, file=None):
         say(self.format_help(), self.prog.partition(" ")[2])
