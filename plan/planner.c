@@ -62,21 +62,25 @@ static bool is_for_stweaver(const pleat_plan_options *options)
     return options->no_fold && strcmp(options->algorithm, "stweaver") == 0;
 }
 
-/* The search is of what makes the layout. A better contiguous placement makes no better fold
- * (docs/decisions.md, D510). */
-static uint64_t search_work(const pleat_plan_options *options, bool contiguous)
+static uint64_t search_work(const pleat_plan_options *options)
 {
-    return (options->no_fold != 0) == contiguous
-               ? (uint64_t)(options->seconds * PLEAT__WORK_PER_SECOND)
-               : 0;
+    return (uint64_t)(options->seconds * PLEAT__WORK_PER_SECOND);
+}
+
+/* A better contiguous placement makes no better fold (docs/decisions.md, D510): it is searched for
+ * where it is the layout, or where the search is asked for by its name. */
+static bool searches_contiguous(const struct planning *planning)
+{
+    return planning->options.no_fold || (planning->algorithms >> PLEAT__ALGORITHM_search & 1) != 0;
 }
 
 static pleat_result place(struct planning *planning, uint64_t *places)
 {
     pleat__plan_step(planning->watch, "place");
-    pleat__place_options options = {.chunk_bytes = planning->options.chunk_bytes,
-                                    .work = search_work(&planning->options, true),
-                                    .algorithms = planning->algorithms};
+    pleat__place_options options = {
+        .chunk_bytes = planning->options.chunk_bytes,
+        .work = searches_contiguous(planning) ? search_work(&planning->options) : 0,
+        .algorithms = planning->algorithms};
     pleat__place_report report;
     PLEAT_TRY(
         pleat__place_make(&planning->model.problem, &options, planning->scratch, places, &report));
@@ -89,7 +93,7 @@ static pleat_result fold(struct planning *planning, const uint64_t *places)
 {
     pleat__plan_step(planning->watch, "fold");
     pleat__fold_options options = {.chunk_bytes = planning->options.chunk_bytes,
-                                   .work = search_work(&planning->options, false),
+                                   .work = search_work(&planning->options),
                                    .max_maps = planning->options.max_maps,
                                    .contiguous = planning->options.no_fold};
     return pleat__fold_make(&planning->model.problem, places, &options, planning->scratch,

@@ -12,8 +12,8 @@
 
 /* `bytes`, a multiple of a huge page's, at such an address, each page touched. Without `huge`, or
  * where the kernel gives none, the pages are small. A child of fork does not have them: what is
- * pinned would be copied for it. Any number of threads at once. PLEAT_E_INVALID: it is
- * no such multiple; PLEAT_E_NO_MEMORY; PLEAT_E_UNSUPPORTED: children cannot be kept from it. */
+ * pinned would be copied for it. Any number of threads at once. PLEAT_E_INVALID: it is no such
+ * multiple; PLEAT_E_NO_MEMORY; PLEAT_E_UNSUPPORTED: children cannot be kept from it. */
 PLEAT_NODISCARD pleat_result pleat__pages_get(uint64_t bytes, bool huge, void **memory);
 void pleat__pages_give(void *memory, uint64_t bytes);
 

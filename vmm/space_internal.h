@@ -98,8 +98,7 @@ static inline pleat__chunk *pleat__space_page_chunk(const pleat__space *space, u
 void pleat__space_end_maps(pleat__space *space, uint64_t page, uint64_t pages, bool gone);
 
 /* So many bytes more of the device exist, or less: a difference, which wraps around. Under the
- * lock.
- */
+ * lock. */
 void pleat__space_count(pleat__space *space, uint64_t more);
 
 /* A handle of so many bytes, claimed, with room made as far as it goes; and back. */

@@ -1,8 +1,9 @@
 /*
  * internal/thread.h: threads of Pleat's own. They block all signals, which are the program's.
  *
- * Nobody waits for what such a thread does. So the time that it waits is not the program's, its
- * verbs are counted by themselves, and it breaks no capture of a graph that the program begins.
+ * What such a thread does is beside the program's own work. So the time that it waits is not the
+ * program's (who waits for it counts that wait as his own), its verbs are counted by themselves,
+ * and it breaks no capture of a graph that the program begins.
  */
 #ifndef PLEAT_INTERNAL_THREAD_H
 #define PLEAT_INTERNAL_THREAD_H

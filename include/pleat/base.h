@@ -80,9 +80,10 @@ PLEAT_API pleat_result pleat_fail(pleat_result result, const char *text);
 /* "0.1.0". A static string. */
 PLEAT_API const char *pleat_version(void);
 
-/* Whether `text` is a size as people write it, and its bytes: a number of bytes, or one with K, M,
- * G or T (powers of 1024), which an i, a B or both may follow, in letters of either case: 65536,
- * 64k, 64KiB, 64kb, 1.5GiB. A fraction of a byte is left out. */
+/* Whether `text` is a size as people write it, and its bytes: a whole number of bytes, or a number
+ * with K, M, G or T (powers of 1024), which an i, a B or both may follow, in letters of either
+ * case: 65536, 64k, 64KiB, 64kb, 1.5GiB; what such a fraction has beyond whole bytes is left out. 0
+ * where it is none: *bytes is as it was. */
 PLEAT_API int pleat_size_parse(const char *text, uint64_t *bytes);
 
 #ifdef __cplusplus

@@ -248,8 +248,10 @@ pleat_result pleat__place_search(pleat__placing *placing, uint64_t *height, uint
 {
     uint64_t bytes = placing->strip->count * sizeof(uint64_t), budget = placing->search_work;
     struct finder finder = {.placing = placing, .random = SEED};
-    if (budget == 0)
+    if (budget == 0) {
+        *height = 0; /* it was not run */
         return PLEAT_OK;
+    }
     finder.standing = pleat__arena_alloc(placing->arena, bytes);
     finder.trial = pleat__arena_alloc(placing->arena, bytes);
     pleat_result result = PLEAT_OK;

@@ -57,8 +57,11 @@ static pleat_result join(pleat__tenancy *tenancy, const pleat__conf *conf)
                                      .cap_bytes = runtime->limit_bytes,
                                      .priority = (uint32_t)conf->priority};
     PLEAT_TRY(pleat__tenant_join(&options, &tenancy->tenant));
-    uint64_t used = runtime->limits.untold_bytes, others = pleat__tenancy_process_bytes(tenancy);
-    pleat__tenant_tell(tenancy->tenant, used > others ? used - others : 0, 0, 0);
+    /* What the process used when it was measured was its other tenants', too. */
+    uint64_t *untold = &runtime->limits.untold_bytes;
+    uint64_t others = pleat__tenancy_process_bytes(tenancy);
+    *untold = *untold > others ? *untold - others : 0;
+    pleat__tenant_tell(tenancy->tenant, *untold, 0, 0);
     return pleat__space_set_tenant(runtime->space, tenancy->tenant);
 }
 
@@ -287,7 +290,8 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__waiting *waiting)
 {
     if (tenancy == NULL || tenancy->tenant == NULL)
         return false;
-    if (waiting->since_ns == 0) {
+    bool first = waiting->since_ns == 0;
+    if (first) {
         waiting->since_ns = pleat__now_ns();
         tenancy->wanted += waiting->bytes;
     }
@@ -296,8 +300,10 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__waiting *waiting)
         uint64_t room = room_of(&standing), tried = waiting->tried;
         uint64_t there = room + idle_of(tenancy->runtime);
         bool enough = room >= waiting->bytes;
-        waiting->tried = enough ? UINT64_MAX : there;
-        if (there > tried || (enough && waited))
+        /* It was refused with what was there at first. */
+        bool more = there > tried && (enough || !first || waited);
+        waiting->tried = enough ? UINT64_MAX : there > tried ? there : tried;
+        if (more || (enough && waited))
             return true;
         if (!standing.is_shared ||
             pleat__now_ns() - waiting->since_ns >= patience(tenancy, &standing))

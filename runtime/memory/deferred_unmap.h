@@ -5,7 +5,8 @@
  *
  *   made -> streams fenced, pages added -> handed over -> unmapped and forgotten, or refused: there
  *           is no thread for the mapper, or nobody can say that the GPU is done. Then they stay
- * mapped, and are handed over again when views are dropped next (pleat__deferred_unmap_again).
+ *           mapped, and are handed over again when views are dropped next
+ *           (pleat__deferred_unmap_again).
  */
 #ifndef PLEAT_RUNTIME_MEMORY_DEFERRED_UNMAP_H
 #define PLEAT_RUNTIME_MEMORY_DEFERRED_UNMAP_H

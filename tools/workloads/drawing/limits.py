@@ -85,7 +85,7 @@ def clash(config):
         return "outputs_stay: with loss_pieces there are no logits to keep"
     if config["loss_again"] and config["precision"] == "autocast":
         return "loss_again: with precision autocast each piece would have casts of its own"
-    if config["gathered"] == "each" and config["lag"]:
+    if config["sharding"] == "layers" and config["gathered"] == "each" and config["lag"]:
         return "lag %(lag)g: weights that are gathered each are given back by events" % config
     if family == "detector" and config["least"] > config["most"]:
         return "least %(least)d is more than most %(most)d" % config
