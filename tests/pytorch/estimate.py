@@ -1,6 +1,7 @@
 """`pleat estimate`: estimate.py. $PLEAT_COMMAND names the command, $PLEAT_NO_GPU the CUDA runtime without a GPU. What
 runs a program needs a torch with CUDA and no GPU ($PLEAT_TORCH_PYTHON: a Python that has one)."""
 
+import gc
 import io
 import json
 import os
@@ -294,6 +295,36 @@ while True:
         break
     model(batch).square().mean().backward()
 """
+# Buffers that are made under a lock, and noted under it when Python collects the cycles that had them.
+POOL = """
+import faulthandler, gc, threading, torch
+faulthandler.dump_traceback_later(30, exit=True)
+gc.set_threshold(50)
+lock, ended = threading.RLock(), []
+
+class Lease:
+    def __init__(self):
+        self.itself = self
+        with lock:
+            self.buffer = torch.empty(1 << 20, device="cuda")
+
+    def __del__(self):
+        with lock:
+            ended.append(self.buffer.nbytes)
+
+def work():
+    x = torch.randn(64, 64, device="cuda")
+    for turn in range(TURNS):
+        Lease()
+        x = torch.nn.functional.gelu(x @ x) + 1
+
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert gc.isenabled()
+""".replace("TURNS", "300")
 # One that Python's threading does not know of.
 OTHER_THREAD = """
 import _thread, time, torch
@@ -402,6 +433,19 @@ class Recording(unittest.TestCase):
                           ("free_requested", 100, "iter=1"), ("free_completed", 100, "iter=1")])
         addresses = [event["addr"] for event in events if event["action"] == "alloc"]
         self.assertEqual(len(set(addresses)), 3)
+
+    def test_no_garbage_is_collected_while_the_lock_is_held(self):
+        lock = _fake.Lock()
+        for collects in (True, False):
+            (gc.enable if collects else gc.disable)()
+            try:
+                with lock:
+                    with lock:
+                        self.assertFalse(gc.isenabled())
+                    self.assertFalse(gc.isenabled())
+                self.assertEqual(gc.isenabled(), collects)
+            finally:
+                gc.enable()
 
     def test_workspaces_are_torchs(self):
         for asked, capability, bytes in (("", (9, 0), 32 * MIB), ("", (8, 0), 8 * MIB + 128 * 1024),
@@ -594,6 +638,10 @@ class Program(unittest.TestCase):
         done = run(program=THREADS)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("pleat estimate:", done.stderr)
+
+    def test_destructors_may_wait_for_what_allocates(self):
+        done = run(program=POOL)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_thread_that_is_not_counted_is_told(self):
         done = run(program=OTHER_THREAD)

@@ -10,6 +10,7 @@ one a thread that multiplies, as torch takes them. Where sizes depend on values,
 import atexit
 import ctypes
 import functools
+import gc
 import os
 import pickle
 import sys
@@ -36,13 +37,41 @@ class Refused(RuntimeError):
                          "place, or record it on a GPU" % name)
 
 
+class Lock:
+    """Of the recorder; the thread that has it may take it again. Python collects no garbage while it is held: what is
+    collected may wait for a lock of the program's, and the thread that has that one for this one."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.depth, self.collects = 0, False  # how often it is held; whether Python collected garbage before
+
+    def acquire(self):
+        self.lock.acquire()
+        self.depth += 1
+        if self.depth == 1:
+            self.collects = gc.isenabled()
+            gc.disable()
+
+    def release(self):
+        self.depth -= 1
+        if not self.depth and self.collects:
+            gc.enable()
+        self.lock.release()
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
+
 class Recorder:
     """Events of storages that come and go, as torch's own recorder has them. Each thread adds its own."""
 
     def __init__(self, live=None):
         """live: where live bytes are to be seen."""
         self.live = ctypes.c_size_t() if live is None else live
-        self.lock = threading.RLock()  # a storage may end while an event is added; threads come one after the other
+        self.lock = Lock()  # a storage may end while an event is added; threads come one after the other
         self.events = []
         self.ends = {}  # storage's key -> what tells its end
         self.address = 1 << 40
