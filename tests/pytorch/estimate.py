@@ -351,6 +351,21 @@ model.eval()
 with torch.inference_mode():
     assert model(x, src_key_padding_mask=mask).shape == x.shape
 """
+# Of its processes one leaves without a word, and one while it writes what it took.
+HALF = """
+import os, subprocess, sys, torch
+if sys.argv[1:] == ["leaves"]:
+    torch.zeros(1 << 28, device="cuda")
+    os._exit(0)
+if sys.argv[1:] == ["is cut"]:
+    import pickle
+    pickle.dump = lambda *_, **named: os._exit(1)
+    torch.zeros(1 << 28, device="cuda")
+    sys.exit()
+for how in "leaves", "is cut":
+    subprocess.run([sys.executable, __file__, how])
+torch.zeros(8, device="cuda")
+"""
 # One that sizes itself by the memory that is free, on a GPU of 80 GiB.
 FILLS = """
 import torch
@@ -533,9 +548,9 @@ class Command(unittest.TestCase):
             options = estimate.parser().parse_args(["-d", "h200", "--", "true"])
             options.bytes = 80 << 30
             with mock.patch("sys.stdout", new_callable=io.StringIO) as said:
-                estimate.tell(options, [str(table)], False)
+                estimate.tell(options, [str(table)], 0, False)
                 options.json = True
-                estimate.tell(options, [str(table)], False)
+                estimate.tell(options, [str(table)], 0, False)
             told = said.getvalue().splitlines()
             self.assertEqual(told[1:3], ["pleat estimate: " + "; ".join(
                 name + " would take more than 1 TiB" for name in estimate.ALLOCATORS.values()),
@@ -672,9 +687,18 @@ class Program(unittest.TestCase):
     def test_a_process_that_leaves_without_pythons_exit_is_told(self):
         done = run(program="import os, torch; torch.zeros(8, device='cuda'); os._exit(0)")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("a process that ended without Python's exit", done.stderr)
-        done = run(program="import torch")
+        self.assertIn("a process ended without Python's exit", done.stderr)
+        done = run(program="import os, torch; os._exit(0)")
+        self.assertEqual(done.returncode, 1)
         self.assertIn("nothing was allocated on a GPU", done.stderr)
+
+    def test_processes_that_leave_nothing_are_told_beside_one_that_is_known(self):
+        done = run("--json", program=HALF)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertEqual((told["processes"], told["unknown_processes"], told["requests"]), (1, 2, 1))
+        told = estimate.lines(estimate.parse(["--", "true"]), told)
+        self.assertIn("2 processes ended without Python's exit (by os._exit, say): what they took is not known", told[0])
 
     def test_an_ordinary_script_goes_on(self):
         with tempfile.TemporaryDirectory() as folder:

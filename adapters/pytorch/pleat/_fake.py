@@ -68,9 +68,10 @@ class Lock:
 class Recorder:
     """Events of storages that come and go, as torch's own recorder has them. Each thread adds its own."""
 
-    def __init__(self, live=None):
-        """live: where live bytes are to be seen."""
+    def __init__(self, live=None, begun=None):
+        """live: where live bytes are to be seen; begun: called before the first allocation."""
         self.live = ctypes.c_size_t() if live is None else live
+        self.begun = begun
         self.lock = Lock()  # a storage may end while an event is added; threads come one after the other
         self.events = []
         self.ends = {}  # storage's key -> what tells its end
@@ -88,6 +89,8 @@ class Recorder:
 
     def allocate(self, bytes):
         with self.lock:
+            if self.begun and not self.events:
+                self.begun()
             address = self.address
             rounded = (bytes + 511) // 512 * 512
             self.address += rounded + 512
@@ -420,7 +423,9 @@ def begin(folder):
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         setattr(torch.cuda, name, lambda device=None, most="max" in name: recorder.peak_bytes if most else
                 recorder.live_bytes)
-    recorder = Recorder(ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"))
+    process, path = os.getpid(), os.path.join(folder, str(os.getpid()))
+    recorder = Recorder(ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"),
+                        lambda: open(path + ".begun", "w").close())
     steps = []
 
     def step(which, *_):
@@ -436,13 +441,10 @@ def begin(folder):
     watch, contents = watching(torch, recorder)
     read_by(torch, FakeTensor, contents)
     watch_threads(torch, watch, recorder)
-    process, path = os.getpid(), os.path.join(folder, str(os.getpid()))
-    open(path + ".begun", "w").close()
 
     def end():
-        if os.getpid() == process:
-            if recorder.events:
-                recorder.write(path + ".pickle")
+        if os.getpid() == process and recorder.events:
+            recorder.write(path + ".pickle")
             os.remove(path + ".begun")
         # Autograd's thread lets the mode go after its last node, and Python must still be there then, or
         # std::terminate ends the process: one run in some fifty on a busy machine.

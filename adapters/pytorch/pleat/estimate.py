@@ -159,13 +159,20 @@ def verdict(figures, device):
     return "it fits on %s under %s%s" % (device, joined(yes), ", not under " + joined(no) if no else "")
 
 
-def tell(options, snapshots, interrupted):
-    """Says what was recorded, of the process that took most; of an interrupted program, until then."""
+def unknown(processes):
+    """What is said of processes that allocated and left no recording."""
+    return "%s ended without Python's exit (by os._exit, say): what %s took is not known" % (
+        ("%d processes" % processes, "they") if processes > 1 else ("a process", "it"))
+
+
+def tell(options, snapshots, left_nothing, interrupted):
+    """Says what was recorded, of the process that took most, and how many left nothing; of an interrupted program,
+    until then."""
     told, snapshot = max(((imported(one), one) for one in snapshots), key=lambda pair: pair[0]["peak_live_bytes"])
     if options.output:
         imported(snapshot, "--device-memory", str(options.bytes), "-o", options.output)
     takes, served = measured(snapshot, options.bytes, told["peak_live_bytes"])
-    figures = {"processes": len(snapshots), "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
+    figures = {"processes": len(snapshots), "unknown_processes": left_nothing, "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
     figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
     figures.update({"device_bytes": options.bytes, "fits": served, "interrupted": interrupted})
     said = [json.dumps(figures)] if options.json else lines(options, figures)
@@ -176,6 +183,8 @@ def lines(options, figures):
     """What tell() says in words."""
     count, processes = figures["requests"], figures["processes"]
     made = ["the program was interrupted: these are the figures of what it had done so far"] * figures["interrupted"]
+    if figures["unknown_processes"]:
+        made.append(unknown(figures["unknown_processes"]))
     made += [
         "%s%d request%s; most live at once %.3f GiB" % (
             "of %d processes, the one that takes most: " % processes if processes > 1 else "",
@@ -229,7 +238,10 @@ def main(arguments=None):
     program = run.program_of(options.program[0], "estimate")
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:
         code = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
-        snapshots = sorted(str(path) for path in pathlib.Path(folder).glob("*.pickle"))
+        left_nothing = len(list(pathlib.Path(folder).glob("*.begun")))
+        # One that was ended while it wrote has left a part, which is nothing.
+        snapshots = sorted(str(path) for path in pathlib.Path(folder).glob("*.pickle")
+                           if not path.with_suffix(".begun").exists())
         # Python says SIGINT by the signal itself, a shell by its number.
         interrupted = bool(snapshots) and code in (-signal.SIGINT, 128 + signal.SIGINT)
         if code < 0 and not interrupted:
@@ -237,12 +249,10 @@ def main(arguments=None):
         if code and not interrupted:
             run.fail(code, "the program ended with %d" % code, "estimate")
         if not snapshots:
-            cut = any(pathlib.Path(folder).glob("*.begun"))
-            run.fail(1, "nothing is known of a process that ended without Python's exit (by os._exit, say): let it end "
-                     "by itself" if cut else "nothing was allocated on a GPU: does the program use the device 'cuda'?",
-                     "estimate")
+            run.fail(1, unknown(left_nothing) + "; let each end by itself" if left_nothing else
+                     "nothing was allocated on a GPU: does the program use the device 'cuda'?", "estimate")
         try:
-            tell(options, snapshots, interrupted)
+            tell(options, snapshots, left_nothing, interrupted)
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
             run.fail(run.BAD_FILE, str(problem), "estimate")
     sys.exit(128 + signal.SIGINT if interrupted else 0)
