@@ -684,6 +684,15 @@ class Program(unittest.TestCase):
         told = estimate.lines(estimate.parse(["--", "true"]), told)
         self.assertIn("interrupted: these are the figures of what it had done so far", told[0])
 
+    def test_ctrl_c_is_seen_whatever_the_program_ends_with(self):
+        """As torchrun does, which ends with 1."""
+        text = ("import os, signal, sys, torch\nkept = torch.empty(1 << 20, device='cuda')\ntry:\n"
+                "    os.kill(0, signal.SIGINT)\n    signal.pause()\nexcept KeyboardInterrupt:\n    sys.exit(1)")
+        done = run_words(sys.executable, "-c", text, options=["--json"], start_new_session=True)
+        self.assertEqual(done.returncode, 130, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertEqual((told["interrupted"], told["peak_live_bytes"]), (True, 4 * MIB))
+
     def test_a_process_that_leaves_without_pythons_exit_is_told(self):
         done = run(program="import os, torch; torch.zeros(8, device='cuda'); os._exit(0)")
         self.assertEqual(done.returncode, 1)

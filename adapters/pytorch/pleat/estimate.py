@@ -216,9 +216,10 @@ def end(number, frame):
 
 
 def run_program(words, variables):
-    """How the program ended. SIGINT is its own; when this process is terminated the program goes, and so does what
-    was made for it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """How the program ended, and whether a SIGINT came before, which is the program's to act on. When this process is
+    terminated the program goes, and so does what was made for it."""
+    interrupts = []
+    signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     signal.signal(signal.SIGTERM, end)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the program is known
     program = subprocess.Popen(words, env=variables, preexec_fn=begin_program)
@@ -226,7 +227,7 @@ def run_program(words, variables):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         code = program.wait()
         signal.signal(signal.SIGINT, end)
-        return code
+        return code, bool(interrupts)
     except BaseException:
         program.kill()
         program.wait()
@@ -237,13 +238,13 @@ def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
     program = run.program_of(options.program[0], "estimate")
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:
-        code = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
+        code, interrupted = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
         left_nothing = len(list(pathlib.Path(folder).glob("*.begun")))
         # One that was ended while it wrote has left a part, which is nothing.
         snapshots = sorted(str(path) for path in pathlib.Path(folder).glob("*.pickle")
                            if not path.with_suffix(".begun").exists())
-        # Python says SIGINT by the signal itself, a shell by its number.
-        interrupted = bool(snapshots) and code in (-signal.SIGINT, 128 + signal.SIGINT)
+        # Where SIGINT came to the program alone, Python says it by the signal itself, a shell by its number.
+        interrupted = bool(snapshots) and (interrupted or code in (-signal.SIGINT, 128 + signal.SIGINT))
         if code < 0 and not interrupted:
             run.fail(128 - code, "the program was ended by the signal %s" % signal_name(-code), "estimate")
         if code and not interrupted:
