@@ -393,6 +393,17 @@ for name, use in (("torch.nn.GRU", lambda: torch.nn.GRU(8, 8).cuda()),
     except RuntimeError as problem:
         assert name in str(problem) and "record it on a GPU" in str(problem), problem
 torch.nn.GRU(8, 8)(torch.ones(2, 4, 8))
+# On the host they are what they are, in TorchScript too.
+
+class Scripted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.LSTM(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+assert torch.jit.script(Scripted())(torch.ones(2, 3, 4)).shape == (2, 3, 4)
 """
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 

@@ -366,23 +366,24 @@ def read_by(torch, fake_type, contents):
 
 
 def refuse_recurrent(torch):
-    """Recurrent layers ask cuDNN what they would take, which is not there."""
+    """Recurrent layers ask cuDNN what they would take, which is not there, before any operator is seen. What refuses
+    them stands where TorchScript compiles nothing, as layers on the host may be compiled."""
     base = torch.nn.RNNBase
-    flatten, check = base.flatten_parameters, base.check_input
+    flatten, call = base.flatten_parameters, base.__call__
 
-    def refuse(self, tensors):
-        if any(tensor.is_cuda for tensor in tensors):
+    def refuse(self, given):
+        if any(getattr(one, "is_cuda", False) for one in given):
             raise Refused("the layer torch.nn.%s" % type(self).__name__)
 
     def flatten_parameters(self):
         refuse(self, self.parameters(recurse=False))
         return flatten(self)
 
-    def check_input(self, given, batch_sizes):
-        refuse(self, [given])
-        return check(self, given, batch_sizes)
+    def called(self, *given, **named):
+        refuse(self, [*given, *named.values()])
+        return call(self, *given, **named)
 
-    base.flatten_parameters, base.check_input = flatten_parameters, check_input
+    base.flatten_parameters, base.__call__ = flatten_parameters, called
 
 
 def watch_sizes(torch, recorder):
