@@ -262,7 +262,7 @@ class Replay(unittest.TestCase):
                 self.assertIn("memory verbs issued", file.read())
             ran = run("replay", SNAPSHOT, "--dump", os.path.join(folder, "none", "d.json"))
             self.assertEqual(ran.returncode, 3)
-            self.assertIn("No such file", ran.stderr)
+            self.assertIn("there is no folder", ran.stderr)
 
     def test_bad_use_and_bad_input(self):
         for arguments in [[], [SNAPSHOT, SNAPSHOT], [SNAPSHOT, "-p", "none"], [SNAPSHOT, "-b", "x"],
