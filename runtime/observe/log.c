@@ -192,7 +192,7 @@ static pleat_result make_given_path(const char *given, uint64_t device, char *pa
 
 /* ---- forks ---- */
 
-static pthread_mutex_t logs_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+static pthread_mutex_t logs_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list and its files */
 static pleat__log *logs;                                      /* that this process writes */
 static pthread_once_t logs_once = PTHREAD_ONCE_INIT;
 
@@ -223,24 +223,19 @@ static void watch_forks(void)
     (void)pthread_atfork(lock_logs, unlock_logs, close_in_child);
 }
 
-static void list_log(pleat__log *log)
+/* Makes the log's file beside `path`; false with errno. No process is forked between the file's
+ * opening and its listing, so a child has no open log that its list lacks. */
+static bool open_file(pleat__log *log, const char *path, char *beside, size_t size)
 {
     (void)pthread_once(&logs_once, watch_forks);
     lock_logs();
-    log->next = logs;
-    logs = log;
+    log->fd = pleat__file_create_beside(path, beside, size);
+    if (log->fd >= 0) {
+        log->next = logs;
+        logs = log;
+    }
     unlock_logs();
-}
-
-static void unlist_log(const pleat__log *log)
-{
-    lock_logs();
-    for (pleat__log **at = &logs; *at != NULL; at = &(*at)->next)
-        if (*at == log) {
-            *at = log->next;
-            break;
-        }
-    unlock_logs();
+    return log->fd >= 0;
 }
 
 /* ---- bytes ---- */
@@ -391,10 +386,8 @@ static pleat_result make_file(pleat__log *log, const char *path, uint64_t bytes,
                            "the log '%s' cannot be made: the file that is there is no log: remove "
                            "it, or name another",
                            path);
-    log->fd = pleat__file_create_beside(path, beside, sizeof beside);
-    if (log->fd < 0)
+    if (!open_file(log, path, beside, sizeof beside))
         return pleat__fail_errno(PLEAT_E_IO, "the log '%s' cannot be made", path);
-    list_log(log);
     pleat_result result = begin_file(log, bytes, arena);
     if (result == PLEAT_OK && rename(beside, path) != 0)
         result = pleat__fail_errno(PLEAT_E_IO, "the log cannot be renamed");
@@ -491,8 +484,15 @@ void pleat__log_end(pleat__log *log, pleat__arena *arena)
     (void)!write_header(log, arena);
 }
 
+/* No process is forked between the file's leaving the list and its closing: see open_file. */
 void pleat__log_close(pleat__log *log)
 {
-    unlist_log(log);
+    lock_logs();
+    for (pleat__log **at = &logs; *at != NULL; at = &(*at)->next)
+        if (*at == log) {
+            *at = log->next;
+            break;
+        }
     close(log->fd);
+    unlock_logs();
 }

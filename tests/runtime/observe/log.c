@@ -4,11 +4,15 @@
  */
 #include "../../folder.h"
 
+#include <fcntl.h>
 #include <pleat/plan.h>
 #include <pleat/runtime.h>
+#include <pthread.h>
 #include <runtime/face/runtime_internal.h>
 #include <runtime/observe/log.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -710,6 +714,106 @@ static void log_is_not_its_writers_childrens(void **state)
     end(&f);
 }
 
+/* ---- forks at every moment ---- */
+
+/* Another thread forks once: while a log's file is being opened, or while it is being closed. It is
+ * done once the child is beyond what a fork calls there. */
+static struct {
+    bool at_open, at_close;
+    int fd;
+    sem_t wanted, done;
+    pid_t child;
+} forking;
+
+static void *fork_once(void *unused)
+{
+    (void)unused;
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    sem_wait(&forking.wanted);
+    forking.child = fork();
+    if (forking.child == 0)
+        (void)!write(ready[1], "", 1);
+    while (forking.child == 0)
+        pause();
+    assert_int_equal(read_byte(ready[0], &byte), 1);
+    close(ready[0]);
+    close(ready[1]);
+    sem_post(&forking.done);
+    return NULL;
+}
+
+/* Who waits for the fork gives up: where it is kept waiting it comes later. */
+static void let_fork(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    sem_post(&forking.wanted);
+    (void)sem_timedwait(&forking.done, &until);
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list arguments;
+    va_start(arguments, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    int fd = __real_open(path, flags, mode);
+    if ((flags & O_EXCL) != 0 && strstr(path, "run.log") != NULL) {
+        forking.fd = fd;
+        if (forking.at_open)
+            let_fork();
+    }
+    return fd;
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+    if (forking.at_close && fd == forking.fd) {
+        forking.at_close = false;
+        let_fork();
+    }
+    return __real_close(fd);
+}
+
+/* A child that was forked while a log was made or ended does not keep its lock. */
+static void log_is_no_childs_whenever_it_was_forked(void **state)
+{
+    (void)state;
+    fixture f;
+    for (int i = 0; i < 2; i++) {
+        pthread_t thread;
+        pleat_vmm vmm;
+        char settings[200];
+        begin(&f);
+        snprintf(settings, sizeof settings, "log:%s,log_bytes:128k", f.path);
+        assert_int_equal(sem_init(&forking.wanted, 0, 0), 0);
+        assert_int_equal(sem_init(&forking.done, 0, 0), 0);
+        assert_int_equal(pthread_create(&thread, NULL, fork_once, NULL), 0);
+        forking.at_open = i == 0;
+        forking.at_close = i == 1;
+        pleat_runtime *runtime = open_runtime(&vmm, settings);
+        pleat_runtime_destroy(runtime);
+        forking.at_open = false;
+        pleat_vmm_destroy(&vmm);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        int fd = open(f.path, O_RDONLY | O_CLOEXEC);
+        bool locked = pleat__log_is_locked(fd);
+        close(fd);
+        assert_int_equal(kill(forking.child, SIGKILL), 0);
+        assert_int_equal(waitpid(forking.child, NULL, 0), forking.child);
+        assert_true(fd >= 0);
+        assert_false(locked);
+        end(&f);
+    }
+}
+
 /* Each of many processes leaves one in the common place, which does not fill up. */
 static void log_folder_keeps_few_dead_ones(void **state)
 {
@@ -781,6 +885,7 @@ int main(void)
         cmocka_unit_test(log_of_a_running_process_keeps_its_name),
         cmocka_unit_test(log_of_each_runtime_of_a_process_has_a_name),
         cmocka_unit_test(log_is_not_its_writers_childrens),
+        cmocka_unit_test(log_is_no_childs_whenever_it_was_forked),
         cmocka_unit_test(log_folder_keeps_few_dead_ones),
         cmocka_unit_test(log_folder_is_no_link),
     };
