@@ -62,10 +62,10 @@ static pleat_result make_folder(const char *path)
     return PLEAT_OK;
 }
 
-bool pleat__log_is_locked(int fd)
+bool pleat__log_is_locked(int fd, bool unknown)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return fcntl(fd, F_OFD_GETLK, &lock) != 0 ? unknown : lock.l_type != F_UNLCK;
 }
 
 static bool is_locked(const char *path)
@@ -73,7 +73,7 @@ static bool is_locked(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return true; /* not ours to judge */
-    bool locked = pleat__log_is_locked(fd);
+    bool locked = pleat__log_is_locked(fd, true);
     close(fd);
     return locked;
 }

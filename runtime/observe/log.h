@@ -130,7 +130,8 @@ void pleat__log_merge(pleat__log_record *into, const pleat__log_record *record);
 /* Says that the job ended well; without it the file stays as after a crash. */
 void pleat__log_end(pleat__log *log, pleat__arena *arena);
 void pleat__log_close(pleat__log *log);
-/* Whether a log, open for reading, is being written. */
-bool pleat__log_is_locked(int fd);
+/* Whether a log, open for reading, is being written; `unknown` where the file system has no locks
+ * to ask about. */
+bool pleat__log_is_locked(int fd, bool unknown);
 
 #endif

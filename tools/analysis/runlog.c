@@ -235,7 +235,8 @@ static runlog_status status_of(const char *path, const runlog *log)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return RUNLOG_GONE;
-    bool held = pleat__log_is_locked(fd);
+    /* A writer locks its log or makes none, so where no lock can be this is a copy. */
+    bool held = pleat__log_is_locked(fd, false);
     close(fd);
     return held ? RUNLOG_RUNNING : RUNLOG_GONE;
 }

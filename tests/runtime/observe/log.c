@@ -4,6 +4,7 @@
  */
 #include "../../folder.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pleat/plan.h>
 #include <pleat/runtime.h>
@@ -804,7 +805,7 @@ static void log_is_no_childs_whenever_it_was_forked(void **state)
         pleat_vmm_destroy(&vmm);
         assert_int_equal(pthread_join(thread, NULL), 0);
         int fd = open(f.path, O_RDONLY | O_CLOEXEC);
-        bool locked = pleat__log_is_locked(fd);
+        bool locked = pleat__log_is_locked(fd, true);
         close(fd);
         assert_int_equal(kill(forking.child, SIGKILL), 0);
         assert_int_equal(waitpid(forking.child, NULL, 0), forking.child);
@@ -812,6 +813,41 @@ static void log_is_no_childs_whenever_it_was_forked(void **state)
         assert_false(locked);
         end(&f);
     }
+}
+
+static bool has_no_locks; /* the file system */
+
+int __real_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...)
+{
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (has_no_locks && command == F_OFD_GETLK) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return __real_fcntl(fd, command, argument);
+}
+
+static void log_without_end_where_no_locks_are_is_gone(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__log log;
+    runlog read;
+    begin(&f);
+    open_log(&f, &log);
+    pleat__log_close(&log);
+    has_no_locks = true;
+    pleat_result result = runlog_open(f.path, &read);
+    has_no_locks = false;
+    assert_ok(result);
+    assert_int_equal(read.status, RUNLOG_GONE);
+    runlog_close(&read);
+    end(&f);
 }
 
 /* Each of many processes leaves one in the common place, which does not fill up. */
@@ -886,6 +922,7 @@ int main(void)
         cmocka_unit_test(log_of_each_runtime_of_a_process_has_a_name),
         cmocka_unit_test(log_is_not_its_writers_childrens),
         cmocka_unit_test(log_is_no_childs_whenever_it_was_forked),
+        cmocka_unit_test(log_without_end_where_no_locks_are_is_gone),
         cmocka_unit_test(log_folder_keeps_few_dead_ones),
         cmocka_unit_test(log_folder_is_no_link),
     };
