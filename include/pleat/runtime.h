@@ -306,9 +306,10 @@ PLEAT_API int pleat_record_complete(pleat_runtime *runtime);
  * which the last ones asked for as many bytes each. Recording goes on all the same. */
 PLEAT_API int pleat_record_enough(pleat_runtime *runtime);
 /* A copy of what was recorded so far; it is the caller's. Other threads allocate meanwhile: they
- * wait while 512 events are read, a few microseconds, and not for the whole. PLEAT_E_STATE when
- * nothing records, or not any more; when recording ended early, why: PLEAT_E_NO_MEMORY, or
- * PLEAT_E_INPUT where a trace has no room for it, at 65,536 streams for example. */
+ * wait while 512 events are read, a few microseconds, or 512 names of phases, which takes longer
+ * the longer and the more they are, and not for the whole. PLEAT_E_STATE when nothing records, or
+ * not any more; when recording ended early, why: PLEAT_E_NO_MEMORY, or PLEAT_E_INPUT where a trace
+ * has no room for it, at 65,536 streams for example. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_record_copy(pleat_runtime *runtime, pleat_trace **out);
 /* Ends recording and forgets what was recorded. */
 PLEAT_API void pleat_record_end(pleat_runtime *runtime);

@@ -42,7 +42,8 @@ void pleat__record_release(pleat__record *record);
 
 /* Takes the gate's lock again and again, each time for PLEAT__COPIED_AT_ONCE events or names of
  * phases and streams (D199); without it the rest is done. So whoever waits for the lock waits for
- * microseconds, however long the recording is. */
+ * microseconds while events are copied, however many there are, and for longer while names are:
+ * they are hashed under it, and all of them where the copy's index grows. */
 #define PLEAT__COPIED_AT_ONCE 512u
 PLEAT_NODISCARD pleat_result pleat__record_copy(const pleat__record *record, pleat__gate *gate,
                                                 pleat_trace **out);
