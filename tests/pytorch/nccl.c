@@ -149,6 +149,22 @@ static void nccl_handle_that_is_given_anew_is_the_new_ones(void **state)
     assert_int_equal(held, 0);
 }
 
+static void abort_meanwhile(void)
+{
+    assert_int_equal(ncclCommAbort(&shared_comm), 3);
+}
+
+static void nccl_holds_nothing_of_a_communicator_that_ended_meanwhile(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    assert_int_equal(ncclCommRegister(&shared_comm, pool, 16, &handle), 0);
+    fake_nccl_meanwhile = abort_meanwhile;
+    fake_nccl_result = 3;
+    assert_int_equal(ncclCommDeregister(&shared_comm, handle), 3);
+    assert_int_equal(held, 0);
+}
+
 static void nccl_is_not_asked_for_what_is_mapped_anew(void **state)
 {
     (void)state;
@@ -317,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(nccl_registers_what_stays),
         TEST(nccl_handle_that_is_given_anew_is_the_new_ones),
+        TEST(nccl_holds_nothing_of_a_communicator_that_ended_meanwhile),
         TEST(nccl_is_not_asked_for_what_is_mapped_anew),
         TEST(nccl_windows_are_held),
         TEST(nccl_lets_go_when_a_communicator_ends),

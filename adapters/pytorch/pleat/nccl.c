@@ -84,10 +84,12 @@ typedef struct registration {
     communicator comm;
     void *handle;
     const void *address;
+    uint64_t ending; /* which call of NCCL's ends it; 0: none */
 } registration;
 
 static pthread_mutex_t registrations_lock = PTHREAD_MUTEX_INITIALIZER;
 static registration *registrations;
+static uint64_t endings; /* calls that were begun */
 
 static void put(registration *one)
 {
@@ -108,18 +110,17 @@ static void remember(communicator comm, void *handle, const void *address)
     put(made);
 }
 
-/* Out of the list; NULL: it is not there. */
-static registration *take_out(communicator comm, const void *handle)
+/* Before NCCL is asked to end one: it stays in the list, but is not found again, since another
+ * thread may be given the same handle before that returns. 0: it is not there. */
+static uint64_t begin_ending(communicator comm, const void *handle)
 {
+    uint64_t ending = 0;
     pthread_mutex_lock(&registrations_lock);
-    registration **at = &registrations;
-    while (*at != NULL && ((*at)->handle != handle || (*at)->comm != comm))
-        at = &(*at)->next;
-    registration *gone = *at;
-    if (gone != NULL)
-        *at = gone->next;
+    for (registration *at = registrations; at != NULL && ending == 0; at = at->next)
+        if (at->handle == handle && at->comm == comm && at->ending == 0)
+            ending = at->ending = ++endings;
     pthread_mutex_unlock(&registrations_lock);
-    return gone;
+    return ending;
 }
 
 static void let_go(registration *gone)
@@ -130,32 +131,42 @@ static void let_go(registration *gone)
     free(gone);
 }
 
-/* What was taken out before NCCL was asked to end it, since another thread may be given the same
- * handle before that returns. It is held still where NCCL refuses. */
-static result end_registration(registration *taken, result done)
+/* It is held still where NCCL refuses, unless its communicator has ended meanwhile. */
+static result end_registration(uint64_t ending, result done)
 {
-    if (done == SUCCESS || taken == NULL) {
-        let_go(taken);
+    registration *gone = NULL;
+    if (ending == 0)
         return done;
+    pthread_mutex_lock(&registrations_lock);
+    registration **at = &registrations;
+    while (*at != NULL && (*at)->ending != ending)
+        at = &(*at)->next;
+    if (*at != NULL && done == SUCCESS) {
+        gone = *at;
+        *at = gone->next;
+    } else if (*at != NULL) {
+        (*at)->ending = 0;
     }
-    put(taken);
+    pthread_mutex_unlock(&registrations_lock);
+    let_go(gone);
     return done;
 }
 
 /* All of a communicator that is no more. */
 static void forget_all(communicator comm)
 {
-    for (;;) {
+    registration *gone;
+    do {
         pthread_mutex_lock(&registrations_lock);
-        const registration *at = registrations;
-        while (at != NULL && at->comm != comm)
-            at = at->next;
-        const void *handle = at != NULL ? at->handle : NULL;
+        registration **at = &registrations;
+        while (*at != NULL && (*at)->comm != comm)
+            at = &(*at)->next;
+        gone = *at;
+        if (gone != NULL)
+            *at = gone->next;
         pthread_mutex_unlock(&registrations_lock);
-        if (at == NULL)
-            return;
-        let_go(take_out(comm, handle));
-    }
+        let_go(gone);
+    } while (gone != NULL);
 }
 
 EXPORT result ncclCommRegister(communicator comm, void *buffer, size_t bytes, void **handle)
@@ -177,8 +188,8 @@ EXPORT result ncclCommDeregister(communicator comm, void *handle)
     OWN(ncclCommDeregister, result, (communicator, void *))
     if (handle == NULL)
         return SUCCESS;
-    registration *taken = take_out(comm, handle);
-    return end_registration(taken, own_ncclCommDeregister(comm, handle));
+    uint64_t ending = begin_ending(comm, handle);
+    return end_registration(ending, own_ncclCommDeregister(comm, handle));
 }
 
 /* All ranks take part in this one, so none may leave it out by itself. */
@@ -203,8 +214,8 @@ EXPORT result ncclCommWindowRegister(communicator comm, void *buffer, size_t byt
 EXPORT result ncclCommWindowDeregister(communicator comm, void *window)
 {
     OWN(ncclCommWindowDeregister, result, (communicator, void *))
-    registration *taken = take_out(comm, window);
-    return end_registration(taken, own_ncclCommWindowDeregister(comm, window));
+    uint64_t ending = begin_ending(comm, window);
+    return end_registration(ending, own_ncclCommWindowDeregister(comm, window));
 }
 
 /* ---- communicators: when NCCL takes memory ---- */
