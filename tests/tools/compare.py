@@ -215,7 +215,7 @@ class Compare(unittest.TestCase):
         return seen
 
     def test_where_there_is_no_bar_there_are_seconds(self):
-        seen = self.on_terminal("plan", SNAPSHOT, "-s", "4")
+        seen = self.on_terminal("plan", SNAPSHOT, "-s", "2", "--no-fold")
         self.assertRegex(seen, rb"\r\033\[Kplan +\w+ +\d s")
         self.assertTrue(seen.endswith(b"\r\033[K"))
 
