@@ -67,19 +67,14 @@ static uint64_t search_work(const pleat_plan_options *options)
     return (uint64_t)(options->seconds * PLEAT__WORK_PER_SECOND);
 }
 
-/* A better contiguous placement makes no better fold (docs/decisions.md, D510): it is searched for
- * where it is the layout, or where the search is asked for by its name. */
-static bool searches_contiguous(const struct planning *planning)
-{
-    return planning->options.no_fold || (planning->algorithms >> PLEAT__ALGORITHM_search & 1) != 0;
-}
-
 static pleat_result place(struct planning *planning, uint64_t *places)
 {
     pleat__plan_step(planning->watch, "place");
+    /* A better contiguous placement makes no better fold (docs/decisions.md, D510): it is searched
+     * for where it is the layout. */
     pleat__place_options options = {
         .chunk_bytes = planning->options.chunk_bytes,
-        .work = searches_contiguous(planning) ? search_work(&planning->options) : 0,
+        .work = planning->options.no_fold ? search_work(&planning->options) : 0,
         .algorithms = planning->algorithms};
     pleat__place_report report;
     PLEAT_TRY(
