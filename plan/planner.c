@@ -62,20 +62,15 @@ static bool is_for_stweaver(const pleat_plan_options *options)
     return options->no_fold && strcmp(options->algorithm, "stweaver") == 0;
 }
 
-static uint64_t search_work(const pleat_plan_options *options)
-{
-    return (uint64_t)(options->seconds * PLEAT__WORK_PER_SECOND);
-}
-
 static pleat_result place(struct planning *planning, uint64_t *places)
 {
     pleat__plan_step(planning->watch, "place");
     /* A better contiguous placement makes no better fold (docs/decisions.md, D510): it is searched
      * for where it is the layout. */
-    pleat__place_options options = {
-        .chunk_bytes = planning->options.chunk_bytes,
-        .work = planning->options.no_fold ? search_work(&planning->options) : 0,
-        .algorithms = planning->algorithms};
+    double seconds = planning->options.no_fold ? planning->options.seconds : 0;
+    pleat__place_options options = {.chunk_bytes = planning->options.chunk_bytes,
+                                    .work = (uint64_t)(seconds * PLEAT__WORK_PER_SECOND),
+                                    .algorithms = planning->algorithms};
     pleat__place_report report;
     PLEAT_TRY(
         pleat__place_make(&planning->model.problem, &options, planning->scratch, places, &report));
@@ -88,7 +83,6 @@ static pleat_result fold(struct planning *planning, const uint64_t *places)
 {
     pleat__plan_step(planning->watch, "fold");
     pleat__fold_options options = {.chunk_bytes = planning->options.chunk_bytes,
-                                   .work = search_work(&planning->options),
                                    .max_maps = planning->options.max_maps,
                                    .contiguous = planning->options.no_fold};
     return pleat__fold_make(&planning->model.problem, places, &options, planning->scratch,

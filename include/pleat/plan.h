@@ -26,7 +26,8 @@ typedef struct pleat_plan_options {
     uint32_t size;         /* sizeof(pleat_plan_options) */
     const char *algorithm; /* NULL: "auto" */
     uint64_t chunk_bytes;  /* 0: 2 MiB */
-    double seconds;        /* search time; 0: one pass. Not a number: the default */
+    double seconds;        /* of search for a lower placement, with no_fold alone; 0: one pass.
+                              Not a number: the default */
     uint32_t max_maps;     /* 0: no limit */
     int no_fold;           /* contiguous placement only */
     double lane_margin;    /* 0: 1.15 */

@@ -124,10 +124,9 @@ static pleat_result allocate_tries(folding *f)
 
 /* One job must beat the contiguous placement; of several, only all together can. */
 static pleat_result search_job(folding *f, pleat__fold_job *job, pleat__try *best,
-                               const pleat__layout *contiguous, uint64_t work)
+                               const pleat__layout *contiguous)
 {
     uint32_t cap = job->floor;
-    bool found;
     if (f->jobs.count == 1 && f->options->cap_chunks > cap)
         cap = f->options->cap_chunks;
     *best = (pleat__try){.places = f->places,
@@ -136,20 +135,20 @@ static pleat_result search_job(folding *f, pleat__fold_job *job, pleat__try *bes
                          .starts = best->starts,
                          .start_capacity = best->start_capacity,
                          .chunks = f->jobs.count == 1 ? contiguous->chunks : UINT32_MAX};
-    return pleat__fold_search(job, cap, work, best, &f->next, &found);
+    return pleat__fold_search(job, cap, best, &f->next);
 }
 
 /* A search that knows no limit on maps ends with few more often than one that stops stitching at
  * the limit; so the second is for when the first took too many. */
 static pleat_result fold_job(folding *f, pleat__fold_job *job, pleat__try *best,
-                             const pleat__layout *contiguous, uint64_t work, uint32_t max_maps)
+                             const pleat__layout *contiguous, uint32_t max_maps)
 {
     job->max_maps = UINT32_MAX;
-    PLEAT_TRY(search_job(f, job, best, contiguous, work));
+    PLEAT_TRY(search_job(f, job, best, contiguous));
     if (best->view_pages <= max_maps)
         return PLEAT_OK;
     job->max_maps = max_maps;
-    return search_job(f, job, best, contiguous, work);
+    return search_job(f, job, best, contiguous);
 }
 
 /* Folds every job; *chunks is what they take together, no less than `contiguous` when some job
@@ -157,7 +156,6 @@ static pleat_result fold_job(folding *f, pleat__fold_job *job, pleat__try *best,
 static pleat_result fold_jobs(folding *f, const pleat__layout *contiguous, uint64_t *chunks,
                               uint64_t *work)
 {
-    uint64_t limit = f->options->work / f->jobs.count;
     uint32_t first_page = 0, maps = f->options->max_maps;
     maps = maps == 0 ? UINT32_MAX : maps;
     *chunks = 0;
@@ -166,7 +164,7 @@ static pleat_result fold_jobs(folding *f, const pleat__layout *contiguous, uint6
         pleat__try *best = &f->tries[i];
         job->options = f->options;
         job->first_page = first_page;
-        PLEAT_TRY(fold_job(f, job, best, contiguous, limit, maps));
+        PLEAT_TRY(fold_job(f, job, best, contiguous, maps));
         *work += job->work;
         *chunks += best->chunks;
         maps -= best->view_pages;

@@ -150,11 +150,9 @@ PLEAT_NODISCARD pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs,
                                                   const pleat__try *tries, uint64_t *places,
                                                   uint64_t view_page, pleat__layout *layout);
 
-/* search.c: sweeps under the cap until one takes no more chunks and no maps, or the work of a
- * pass and then `climb_work` are spent. `best` holds what is to be beaten; *found: it was, and best
- * is the try now. */
+/* search.c: sweeps under the cap until one takes no more chunks and no maps, or the work of a pass
+ * is spent. `best` holds what is to be beaten, and then what did. */
 PLEAT_NODISCARD pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap,
-                                                uint64_t work_limit, pleat__try *best,
-                                                pleat__try *next, bool *found);
+                                                pleat__try *best, pleat__try *next);
 
 #endif

@@ -7,10 +7,10 @@
  * 2. Where that takes more chunks than the cap, pure paging, the bound that any layout keeps.
  * 3. Squeaky wheel under a limit one chunk below the best: the item that found no room is placed
  *    ahead of the sweep from then on, up to SQUEAKS of them.
- * 4. The same under a limit one chunk above the best: one chunk may be worth hundreds of maps.
- * 5. Hill-climbing on the bits of items born shortly before what lies in a view.
  *
- * A try is kept if it takes fewer chunks, or about as many and less of chunks and maps together.
+ * All of it ends with the work of one pass: to climb from there by changing single items saves
+ * maps, which are made once, and no memory (D511 in docs/decisions.md). A try is kept if it takes
+ * fewer chunks, or about as many and less of chunks and maps together.
  */
 #include <plan/fold/fold_internal.h>
 
@@ -34,21 +34,14 @@ typedef struct search {
     pleat__sweep *sweep;
     pleat__try *best;
     pleat__try *next;
-    uint8_t *policy;      /* tried */
-    uint8_t *best_policy; /* of the best sweep */
-    uint64_t *limits;     /* quantiles of lives, one a policy */
-    uint32_t *folded;     /* positions in births of what the best sweep put into views */
-    uint32_t folded_count;
+    uint8_t *policy;              /* tried */
+    uint64_t *limits;             /* quantiles of lives, one a policy */
     uint32_t chunks_of[POLICIES]; /* what each policy took, UINT32_MAX where it was given up */
     uint32_t reserved[SQUEAKS];   /* positions in births */
     uint32_t reserved_count;
-    uint32_t best_reserved[SQUEAKS]; /* those of the best sweep */
-    uint32_t best_reserved_count;
     uint32_t stuck; /* of the last sweep */
     uint32_t cap;
     uint64_t work_limit;
-    uint64_t random;
-    bool any; /* a sweep became the best */
 } search;
 
 static uint32_t life_of(const pleat__fold_job *job, uint32_t position)
@@ -74,10 +67,6 @@ static void keep(search *s)
     s->next->view_capacity = best.view_capacity;
     s->next->starts = best.starts;
     s->next->start_capacity = best.start_capacity;
-    memcpy(s->best_policy, s->policy, job->birth_count);
-    memcpy(s->best_reserved, s->reserved, sizeof s->reserved);
-    s->best_reserved_count = s->reserved_count;
-    s->any = true;
 }
 
 static uint64_t cost_of(const pleat__try *a)
@@ -152,14 +141,14 @@ static void set_policy(search *s, uint32_t index)
         s->policy[b] = life_of(s->job, b) >= limit ? PLEAT__FOLD_LOW : PLEAT__FOLD_HIGH;
 }
 
-/* All policies from `cap` chunks on. */
-static pleat_result try_policies(search *s, uint32_t cap)
+/* All policies from the cap on. */
+static pleat_result try_policies(search *s)
 {
     bool kept;
     s->reserved_count = 0;
     for (uint32_t i = 0; i < POLICIES && !spent(s) && !perfect(s); i++) {
         set_policy(s, i);
-        PLEAT_TRY(attempt(s, cap, s->best->chunks, false, &kept));
+        PLEAT_TRY(attempt(s, s->cap, s->best->chunks, false, &kept));
         s->chunks_of[i] = s->next->chunks;
     }
     return PLEAT_OK;
@@ -209,84 +198,19 @@ static pleat_result squeak(search *s)
     return PLEAT_OK;
 }
 
-/* One chunk more, where that may be worth the maps it saves. */
-static pleat_result relax(search *s)
-{
-    const pleat__try larger = {.chunks = s->best->chunks + 1};
-    bool used[POLICIES] = {false}, kept;
-    uint32_t policy;
-    while (is_close(s, &larger) && !spent(s) && !perfect(s) &&
-           (policy = next_policy(s, used)) != UINT32_MAX) {
-        set_policy(s, policy);
-        PLEAT_TRY(squeak_with(s, larger.chunks, &kept));
-    }
-    return PLEAT_OK;
-}
-
-static void list_folded(search *s)
-{
-    s->folded_count = 0;
-    for (uint32_t b = 0; b < s->job->birth_count; b++)
-        if (s->best->places[s->job->births[b]] >= PLEAT__IN_VIEWS)
-            s->folded[s->folded_count++] = b;
-}
-
-/* An item that may be to blame for a view: born a little before something that is in one. */
-static uint32_t choose_flip(search *s)
-{
-    uint32_t folded = s->folded[pleat__random(&s->random) % s->folded_count];
-    uint64_t reach = (uint64_t)1 << (2 + pleat__random(&s->random) % 10);
-    uint64_t back = pleat__random(&s->random) % reach;
-    return back < folded ? folded - (uint32_t)back : 0;
-}
-
-/* Flips a few bits at a time. */
-static pleat_result climb(search *s)
-{
-    list_folded(s);
-    memcpy(s->policy, s->best_policy, s->job->birth_count);
-    memcpy(s->reserved, s->best_reserved, sizeof s->reserved);
-    s->reserved_count = s->best_reserved_count;
-    while (!spent(s) && s->folded_count != 0 && !perfect(s)) {
-        uint32_t flips[8], count = 1 + (uint32_t)(pleat__random(&s->random) % 8);
-        for (uint32_t i = 0; i < count; i++) {
-            flips[i] = choose_flip(s);
-            s->policy[flips[i]] ^= PLEAT__FOLD_HIGH;
-        }
-        bool kept;
-        PLEAT_TRY(attempt(s, s->best->chunks, s->best->chunks, false, &kept));
-        if (kept)
-            list_folded(s);
-        else
-            for (uint32_t i = count; i-- > 0;)
-                s->policy[flips[i]] ^= PLEAT__FOLD_HIGH;
-    }
-    return PLEAT_OK;
-}
-
-static pleat_result run(search *s, uint64_t climb_work)
+static pleat_result run(search *s)
 {
     bool kept;
     PLEAT_TRY(find_limits(s));
     memset(s->chunks_of, 0xff, sizeof s->chunks_of);
-    PLEAT_TRY(try_policies(s, s->cap));
+    PLEAT_TRY(try_policies(s));
     if (s->best->chunks > s->cap)
         PLEAT_TRY(attempt(s, s->cap, s->best->chunks, true, &kept));
-    if (s->best->chunks == UINT32_MAX)
-        return PLEAT_OK;
-    PLEAT_TRY(squeak(s));
-    /* Where more chunks than the cap are needed, they may spare views from the beginning. */
-    uint64_t work = s->job->work;
-    s->work_limit = work + climb_work / 2;
-    if (s->best->chunks > s->cap)
-        PLEAT_TRY(try_policies(s, s->best->chunks));
-    PLEAT_TRY(relax(s));
-    s->work_limit = work + climb_work;
-    return s->any ? climb(s) : PLEAT_OK;
+    return s->best->chunks != UINT32_MAX ? squeak(s) : PLEAT_OK;
 }
 
-pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, uint64_t climb_work,
-                                pleat__try *best, pleat__try *next, bool *found)
+pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, pleat__try *best,
+                                pleat__try *next)
 {
     search s = {.job = job,
                 .best = best,
@@ -295,20 +219,15 @@ pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, uint64_t cli
                 .work_limit = job->work + WORK_OF_ONE_PASS};
     pleat_result result = PLEAT_OK;
     s.policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
-    s.best_policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
     s.limits = pleat__arena_calloc(job->arena, POLICIES, sizeof *s.limits);
-    s.folded = pleat__arena_alloc(job->arena, (job->birth_count + 1u) * sizeof *s.folded);
-    if (s.policy == NULL || s.best_policy == NULL || s.limits == NULL || s.folded == NULL)
+    if (s.policy == NULL || s.limits == NULL)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the policies of a search");
     if (result == PLEAT_OK)
         result = pleat__sweep_create(job, &s.sweep);
     if (result == PLEAT_OK)
-        result = run(&s, climb_work);
-    *found = s.any;
+        result = run(&s);
     pleat__sweep_destroy(s.sweep);
     pleat__arena_free(job->arena, s.policy);
-    pleat__arena_free(job->arena, s.best_policy);
     pleat__arena_free(job->arena, s.limits);
-    pleat__arena_free(job->arena, s.folded);
     return result;
 }

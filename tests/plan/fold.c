@@ -446,8 +446,6 @@ static void check_instance(test_random *random, uint32_t most)
     draw(random, most, items, &p, &chunk);
     first_fit(&p, places);
     pleat__fold_options options = {.chunk_bytes = chunk};
-    if (test_random_below(random, 4) == 0)
-        options.work = test_random_below(random, 20000);
     if (test_random_below(random, 8) == 0)
         options.max_maps = (uint32_t)test_random_below(random, 8);
     assert_ok(pleat__fold_make(&p, places, &options, arena, &layout));

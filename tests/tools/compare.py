@@ -180,7 +180,7 @@ class Compare(unittest.TestCase):
         subprocess.run([sys.executable, DRAWN, "--seed", "5", "--family", "moe", "-o", moe], check=True,
                        stdout=subprocess.DEVNULL)
         for path, plan, followed in ((moe, lost, False), (SNAPSHOT, kept, True)):
-            run("plan", path, "-o", plan, "-s", "0")
+            run("plan", path, "-o", plan)
             _, told = compare(path, "-P", plan, "-p", "stweaver,pleat", "--no-fit")
             self.assertEqual(told["pleat"]["planned_beforehand"], followed)
             self.assertTrue(told["stweaver"]["planned_beforehand"])
@@ -231,7 +231,7 @@ class Compare(unittest.TestCase):
         plan = os.path.join(self.folder.name, "job.plan")
         other = os.path.join(self.folder.name, "job.csv")
         run("import", SNAPSHOT)
-        run("plan", SNAPSHOT, "-o", plan, "-s", "0")
+        run("plan", SNAPSHOT, "-o", plan)
         run("verify", plan, "--trace", SNAPSHOT)
         run("replay", SNAPSHOT, "-P", plan)
         run("compare", SNAPSHOT, "-p", "native", "--no-fit")

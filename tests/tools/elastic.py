@@ -286,7 +286,7 @@ class Elastic(unittest.TestCase):
                       self.refused("compare", four, "-p", "native,gmlake", "--plan", plan))
         self.assertIn("--step is of x in --fit", self.refused("plan", plan, "--at", "3", "--step", "1"))
         out = self.path("refused")
-        for option in (["--max", "8"], ["--x", "2"], ["-o", out], ["--dump", out], ["--seconds", "0"],
+        for option in (["--max", "8"], ["--x", "2"], ["-o", out], ["--dump", out],
                        ["--algorithm", "size"], ["--chunk", "4MiB"], ["--max-maps", "9"], ["--no-fold"],
                        ["--no-recipe"], ["--lane-margin", "2"], ["--device", "1"]):
             self.assertIn("is a plan: %s is for making one" % option[0],

@@ -140,7 +140,7 @@ class Explain(unittest.TestCase):
             self.assertEqual((free.returncode, free.stderr), (0, ""))
             told = subprocess.run([PLEAT, *line], capture_output=True, text=True, check=False, env=limited)
             self.assertEqual((told.returncode, told.stdout), (0, free.stdout))
-        planned = subprocess.run([PLEAT, "plan", SNAPSHOT, "-s", "0"], capture_output=True, text=True, check=False, env=limited)
+        planned = subprocess.run([PLEAT, "plan", SNAPSHOT], capture_output=True, text=True, check=False, env=limited)
         self.assertIn("replayed, ", planned.stdout)
 
     def test_small_sizes_have_small_units_and_no_iteration_is_made_up(self):

@@ -61,7 +61,7 @@ class Export(unittest.TestCase):
         self.assertEqual(after["segments"], before["segments"])
         # So a plan of the one is a plan of the other.
         plan = self.path("p.plan")
-        self.assertEqual(run("plan", SNAPSHOT, "-s", "0", "-o", plan).returncode, 0)
+        self.assertEqual(run("plan", SNAPSHOT, "-o", plan).returncode, 0)
         self.assertEqual(run("verify", plan, "--trace", path).returncode, 0)
 
     def test_snapshot_has_segments_that_hold_its_blocks(self):

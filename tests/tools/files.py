@@ -162,7 +162,7 @@ class Files(unittest.TestCase):
                       self.run_pleat("import", path, "-o", self.root / "one.trace", code=2).stderr)
         self.assertIn("--device is a whole number", self.run_pleat("import", path, "--device", "x", code=2).stderr)
         for command in (["explain", path], ["compare", path, "-p", "native", "--no-fit"], ["replay", path],
-                        ["plan", path, "-s", "0", "-o", self.root / "of-%d.plan"],
+                        ["plan", path, "-o", self.root / "of-%d.plan"],
                         ["export", path, "-f", "csv", "-o", self.root / "of-%d.csv"]):
             one = self.run_pleat(*command, "--device", 0, "--json").stdout
             self.assertNotIn("devices", json.loads(one))
@@ -175,7 +175,7 @@ class Files(unittest.TestCase):
         # A plan says which device it is for.
         plan = self.root / "p.plan"
         self.run_pleat("import", path, "--device", 0, "-o", self.root / "zero.trace")
-        self.run_pleat("plan", self.root / "zero.trace", "-o", plan, "--seconds", 0)
+        self.run_pleat("plan", self.root / "zero.trace", "-o", plan)
         self.run_pleat("verify", plan, "--trace", path)
         self.run_pleat("import", path, "--device", "x", code=2)
 
@@ -184,7 +184,7 @@ class Files(unittest.TestCase):
         two = job()
         two["device_traces"][1] = [{**e, "size": e["size"] + 4096} for e in two["device_traces"][0]]
         path, plans = self.path("two.pickle", pickle.dumps(two)), self.root / "two-%d.plan"
-        self.run_pleat("plan", path, "-s", 0, "--no-replay", "-o", plans)
+        self.run_pleat("plan", path, "--no-replay", "-o", plans)
         for command in (("replay",), ("compare", "-p", "pleat", "--no-fit"), ("report", "-o", self.root / "%d.html", "-p", "pleat")):
             done = self.run_pleat(command[0], path, *command[1:], "--plan", plans)
             self.assertEqual(done.stderr, "")
@@ -199,7 +199,7 @@ class Files(unittest.TestCase):
     def test_gzipped_plans_are_read_and_gz_is_what_it_says(self):
         trace, plan = self.root / "t.trace.gz", self.root / "p.plan.gz"
         self.run_pleat("import", self.path("s.pickle", pickle.dumps(job())), "-o", trace)
-        self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
+        self.run_pleat("plan", trace, "-o", plan)
         for path in (trace, plan):
             self.assertEqual(path.read_bytes()[:2], b"\x1f\x8b")
         whole = self.path("p.plan", gzip.decompress(plan.read_bytes()))
@@ -213,7 +213,7 @@ class Files(unittest.TestCase):
         self.assertTrue(gzip.decompress(table.read_bytes()).startswith(b"id,"))
         # The same bytes twice; and no more than 2 GiB of any, however small the file.
         first = plan.read_bytes()
-        self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
+        self.run_pleat("plan", trace, "-o", plan)
         self.assertEqual(plan.read_bytes(), first)
         bomb = self.root / "bomb.plan"
         with gzip.open(bomb, "wb", compresslevel=1) as file:
@@ -236,7 +236,7 @@ class Files(unittest.TestCase):
 
     def test_a_plan_that_is_cut_off_is_called_so(self):
         plan = self.root / "p.plan"
-        self.run_pleat("plan", self.path("s.pickle", pickle.dumps(job())), "-o", plan, "--seconds", 0)
+        self.run_pleat("plan", self.path("s.pickle", pickle.dumps(job())), "-o", plan)
         whole = plan.read_bytes()
         for size in range(100, len(whole), 7):
             self.refused(self.path("cut.plan", whole[:size]), "cut off", command="verify")
@@ -259,7 +259,7 @@ class Files(unittest.TestCase):
     def test_each_file_in_its_place(self):
         trace, plan = self.path("t.trace"), self.root / "p.plan"
         self.run_pleat("import", self.path("s.pickle", pickle.dumps(job())), "-o", trace)
-        self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
+        self.run_pleat("plan", trace, "-o", plan)
         for command in ("import", "replay", "explain"):
             self.refused(plan, "this is a plan", command=command)
         self.refused(trace, "this is not a pleat plan file, but a pleat trace; a plan is what", command="verify")
@@ -283,7 +283,7 @@ class Files(unittest.TestCase):
                 self.assertIn(f"'{output}' is read here", done.stderr)
         self.assertEqual(path.read_bytes(), before)
         plan = self.root / "p.plan"
-        self.run_pleat("plan", path, "-o", plan, "--seconds", 0)
+        self.run_pleat("plan", path, "-o", plan)
         whole = plan.read_bytes()
         for read in (path, plan):
             done = self.run_pleat("replay", path, "--plan", plan, "--dump", read, code=2)
@@ -313,7 +313,7 @@ class Files(unittest.TestCase):
 
     def test_a_file_that_may_not_grow_leaves_nothing(self):
         path = self.path("s.pickle", pickle.dumps(job()))
-        for arguments in (["plan", path, "--seconds", 0, "-o"], ["import", path, "-o"],
+        for arguments in (["plan", path, "-o"], ["import", path, "-o"],
                           ["export", path, "--format", "perfetto", "-o"]):
             done = subprocess.run(
                 [PLEAT, *map(str, arguments), str(self.root / "out")], capture_output=True, text=True,
@@ -333,7 +333,7 @@ class Files(unittest.TestCase):
         self.assertEqual(writer.returncode, 0)
         self.assertTrue(pipe.is_fifo())
         # A pipe is read once: what it is must not be found out by reading it.
-        with subprocess.Popen([PLEAT, "plan", pipe, "--seconds", "0"], stdout=subprocess.DEVNULL) as reader:
+        with subprocess.Popen([PLEAT, "plan", pipe], stdout=subprocess.DEVNULL) as reader:
             pipe.write_bytes(path.read_bytes())
         self.assertEqual(reader.returncode, 0)
         target, link = self.path("target", b"old"), self.root / "link"
@@ -352,7 +352,7 @@ class Files(unittest.TestCase):
         self.assertIn("cannot be written", self.run_pleat("import", path, "-o", self.root, code=3).stderr)
         if os.path.exists("/dev/full"):
             for option in ("-o", "--dump"):
-                done = self.run_pleat("plan", path, "--seconds", 0, option, "/dev/full", code=3)
+                done = self.run_pleat("plan", path, option, "/dev/full", code=3)
                 self.assertIn("No space left", done.stderr)
         self.assertEqual([p.name for p in self.root.iterdir() if p.name.endswith(".tmp")], [])
 
@@ -368,13 +368,13 @@ class Files(unittest.TestCase):
         snapshot = self.path("s.pickle", pickle.dumps(job()))
         trace, plan = self.root / "t.trace", self.root / "p.plan"
         self.run_pleat("import", snapshot, "-o", trace)
-        self.run_pleat("plan", trace, "-o", plan, "--seconds", 0)
+        self.run_pleat("plan", trace, "-o", plan)
         holds = json.loads(self.run_pleat("verify", plan, "--trace", trace, "--json").stdout)
         self.assertTrue(holds["holds"])
         # A recording does as well as its trace, and planning again gives the same bytes.
         self.run_pleat("verify", plan, "--trace", snapshot)
         first = plan.read_bytes()
-        self.run_pleat("plan", snapshot, "-o", plan, "--seconds", 0)
+        self.run_pleat("plan", snapshot, "-o", plan)
         self.assertEqual(first, plan.read_bytes())
         other = self.path("o.pickle", pickle.dumps(job(4)))
         no = self.run_pleat("verify", plan, "--trace", other, "--json", code=1)

@@ -30,7 +30,7 @@ def pleat(*arguments):
 @functools.lru_cache(maxsize=None)
 def of_the_job(*arguments):
     """One pass of the planner over the job, which several tests look at."""
-    run = pleat("plan", JOB, "--seconds", 0, *arguments)
+    run = pleat("plan", JOB, *arguments)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -77,14 +77,14 @@ class Plan(unittest.TestCase):
     def test_two_runs_write_the_same_bytes(self):
         plans = []
         for name in ["a.plan", "b.plan"]:
-            self.assertEqual(pleat("plan", JOB, "-o", self.path(name), "-s", 0.05).returncode, 0)
+            self.assertEqual(pleat("plan", JOB, "-o", self.path(name)).returncode, 0)
             with open(self.path(name), "rb") as file:
                 plans.append(file.read())
         self.assertEqual(plans[0], plans[1])
 
     def test_text_says_where_the_plan_is(self):
         name = self.path("said.plan")
-        said = pleat("plan", JOB, "-s", 0, "--no-replay", "-o", name).stdout.splitlines()
+        said = pleat("plan", JOB, "--no-replay", "-o", name).stdout.splitlines()
         self.assertEqual(said[-1], "written to " + name)
         self.assertNotIn("written to", of_the_job())
 
@@ -123,7 +123,7 @@ class Plan(unittest.TestCase):
         beginning = json.loads(pleat("import", JOB, "-n", 2, "-o", two, "--json").stdout)
         whole = json.loads(pleat("import", JOB, "-n", 3, "--json").stdout)
         self.assertLess(beginning["requests"], whole["requests"])
-        self.planned(two, "-s", 0, "-o", self.path("two.plan"))
+        self.planned(two, "-o", self.path("two.plan"))
         run = pleat("replay", JOB, "--plan", self.path("two.plan"), "--json")
         self.assertEqual(run.returncode, 0, run.stderr)
         replay = json.loads(run.stdout)
@@ -144,38 +144,38 @@ class Plan(unittest.TestCase):
         self.assertIn("replayed, %s takes" % JOB, text)
         self.assertNotIn("NOT FOLLOWED", text)
         self.assertNotIn("reason", tried)
-        self.assertNotIn("replayed", self.planned(JOB, "--seconds", 0, "--no-replay"))
-        self.assertEqual(self.planned(JOB, "--chunk", "64KiB", "--seconds", 0)["replayed"][0]["why_not"],
+        self.assertNotIn("replayed", self.planned(JOB, "--no-replay"))
+        self.assertEqual(self.planned(JOB, "--chunk", "64KiB")["replayed"][0]["why_not"],
                          "no GPU has such chunks")
 
     def test_a_plan_that_is_worse_than_none_is_called_so(self):
         drawn = self.path("experts.pickle.gz")
         subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "131",
                         "--iterations", "3", "-o", drawn], check=True, capture_output=True)
-        (tried,) = self.planned(drawn, "--seconds", 0)["replayed"]
+        (tried,) = self.planned(drawn)["replayed"]
         self.assertTrue(tried["learning_is_better"])
         self.assertGreater(tried["planned_bytes"], tried["learned_bytes"])
         plan = self.path("experts.plan")
         self.assertEqual(tried["reason"], "memory")
-        text = pleat("plan", drawn, "--seconds", 0, "-o", plan).stdout
+        text = pleat("plan", drawn, "-o", plan).stdout
         self.assertIn("\nthis speaks against the plan: with it the job takes more memory than where Pleat learns\n", text)
         self.assertIn("THE PLAN IS NOT FOLLOWED", text)
         self.assertIn("is not followed", pleat("plan", plan).stdout)
         self.assertIn("is not followed", pleat("verify", plan).stdout)
         self.assertIn("is not followed", pleat("report", drawn, "--plan", plan, "-o", self.path("page.html")).stdout)
-        for command in (("plan", plan), ("verify", plan), ("plan", drawn, "--seconds", 0)):
+        for command in (("plan", plan), ("verify", plan), ("plan", drawn)):
             self.assertIs(json.loads(pleat(*command, "--json").stdout)["followed"], False)
         self.assertIn("is not followed", pleat("replay", drawn, "--plan", plan).stdout)
         learned = self.taken(drawn)
         self.assertEqual(self.taken(drawn, "--plan", plan), learned)
-        pleat("plan", drawn, "--seconds", 0, "--no-replay", "-o", plan)
+        pleat("plan", drawn, "--no-replay", "-o", plan)
         self.assertGreater(self.taken(drawn, "--plan", plan), learned)
         self.assertIs(json.loads(pleat("verify", plan, "--json").stdout)["followed"], True)
         self.assertNotIn("is not followed", pleat("verify", plan).stdout)
 
     def test_a_host_without_memory_is_named(self):
         """A replay that the host has no room for was called one that runs out of memory."""
-        ran = subprocess.run(["prlimit", "--as=%d" % (300 << 20), PLEAT, "plan", JOB, "--seconds", "0"],
+        ran = subprocess.run(["prlimit", "--as=%d" % (300 << 20), PLEAT, "plan", JOB],
                              capture_output=True, text=True, check=False)
         if "Sanitizer" in ran.stderr:
             self.skipTest("a sanitizer wants all addresses there are")
@@ -188,7 +188,7 @@ class Plan(unittest.TestCase):
             drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
             subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, *options,
                             "-o", drawn], check=True, capture_output=True)
-            (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+            (tried,) = self.planned(drawn, "-o", plan)["replayed"]
             self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
             self.assertGreater(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
             self.assertEqual(tried["planned_share"] > 0.999, follows)
@@ -224,10 +224,10 @@ class Plan(unittest.TestCase):
         subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3912918599",
                         "--set", "layers=19", *AS_BEFORE, "--set", "mlp=gelu", "--no-marks", "-o", drawn], check=True, capture_output=True)
         plan = self.path("untold.plan")
-        (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+        (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertTrue(tried["learning_is_better"])
         self.assertLess(tried["planned_share"], 0.5)
-        pleat("plan", drawn, "--seconds", 0, "--no-replay", "-o", plan)
+        pleat("plan", drawn, "--no-replay", "-o", plan)
         told = json.loads(pleat("replay", drawn, "--plan", plan, "--json").stdout)
         self.assertGreater(told["steady_planned_share"], 0.99)
 
@@ -236,7 +236,7 @@ class Plan(unittest.TestCase):
         drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
         subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, "--run", "1",
                         *options, "-o", drawn], check=True, capture_output=True)
-        (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+        (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
         self.assertLess(tried["planned_driver_share"], tried["learned_driver_share"])
         self.assertGreater(tried["planned_share"], 0.99)
@@ -255,7 +255,7 @@ class Plan(unittest.TestCase):
         tried = self.tried_of_another_run("1123646740")
         self.assertFalse(tried["changes"])
         self.assertEqual(tried["reason"], "half")
-        text = pleat("plan", self.path("1123646740.pickle.gz"), "--seconds", 0).stdout
+        text = pleat("plan", self.path("1123646740.pickle.gz")).stdout
         self.assertIn("does not serve the whole: with it the job takes more memory than where Pleat learns\n", text)
         self.assertGreater(tried["half_planned_bytes"], tried["learned_bytes"])
         self.assertGreater(tried["half_planned_share"], 0.98)
@@ -264,7 +264,7 @@ class Plan(unittest.TestCase):
         drawn, plan = self.path("served.pickle.gz"), self.path("served.plan")
         subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3076150517",
                         "--run", "1", "-o", drawn], check=True, capture_output=True)
-        (tried,) = self.planned(drawn, "--seconds", 0, "-o", plan)["replayed"]
+        (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertLess(tried["half_planned_bytes"], 0.999 * tried["learned_bytes"])
         self.assertFalse(tried["changes"])
         self.assertFalse(tried["learning_is_better"])
@@ -283,7 +283,7 @@ class Plan(unittest.TestCase):
         drawn = self.path("beside.pickle.gz")
         subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1153210751",
                         "--run", "1", "--iterations", "3", "-o", drawn], check=True, capture_output=True)
-        text = pleat("plan", drawn, "-s", 0, "--no-replay").stdout
+        text = pleat("plan", drawn, "--no-replay").stdout
         self.assertRegex(text, "- without a slot or lane, beside the plan +0.0")
         told = json.loads(pleat("explain", drawn, "--json").stdout)
         plan, saved = told["plan"], {a["what"]: a["saved_bytes"] for a in told["advice"]}
@@ -302,13 +302,13 @@ class Plan(unittest.TestCase):
             drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
             subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, *options,
                             "-o", drawn], check=True, capture_output=True)
-            made = pleat("plan", drawn, "-s", 0, "--no-replay", "-o", plan).stdout
+            made = pleat("plan", drawn, "--no-replay", "-o", plan).stdout
             tables = [re.search(r"live at the peak.*?\n.* in requests under 1 MiB\n", text, re.DOTALL).group()
                       for text in (made, pleat("plan", plan).stdout)]
             self.assertEqual(*tables)
             sums = [re.search(name + " +([0-9.]+ GiB)", made).group(1) for name in ("sum", "max-live")]
             self.assertEqual(*sums)
-            told = json.loads(pleat("plan", drawn, "-s", 0, "--no-replay", "--json").stdout)
+            told = json.loads(pleat("plan", drawn, "--no-replay", "--json").stdout)
             self.assertEqual(sum(told["live_at_peak"].values()) - told["live_at_peak"]["small"], told["max_live_bytes"])
 
     def test_no_contiguous_placement_takes_less_than_is_live(self):
@@ -316,10 +316,10 @@ class Plan(unittest.TestCase):
         drawn = self.path("small.pickle.gz")
         subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1123646740",
                         "--run", "1", "-o", drawn], check=True, capture_output=True)
-        told = json.loads(pleat("plan", drawn, "-s", 0, "--no-replay", "--json").stdout)
+        told = json.loads(pleat("plan", drawn, "--no-replay", "--json").stdout)
         self.assertLess(told["contiguous_bytes"], told["max_live_bytes"])
         self.assertGreaterEqual(told["contiguous_ratio"], 1)
-        text = pleat("plan", drawn, "-s", 0, "--no-replay").stdout
+        text = pleat("plan", drawn, "--no-replay").stdout
         self.assertRegex(text, r"(?m)^with it, contiguous, before folding .* 1\.\d+$")
         self.assertNotRegex(text, r"(?m)^(size|area|lifetime|sweep|stweaver|search) .* 0\.\d+$")
 
@@ -361,7 +361,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(missing.returncode, 3)
         self.assertIn("none", missing.stderr)
         lifetimes(self.path("t.csv"), [(0, 2, 512), (1, 3, 512)])
-        unwritable = pleat("plan", self.path("t.csv"), "-s", 0, "-o", self.path("no/where.plan"))
+        unwritable = pleat("plan", self.path("t.csv"), "-o", self.path("no/where.plan"))
         self.assertEqual(unwritable.returncode, 3)
         self.assertIn("no/where.plan", unwritable.stderr)
         self.assertEqual(pleat("plan", JOB, "--device", 9).returncode, 3)

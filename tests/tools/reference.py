@@ -40,8 +40,8 @@ class Reference(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             job, plan = folder + "/job.pickle", folder + "/job.plan"
             made.record(job, [2] * 5)
-            subprocess.run([PLEAT, "plan", job, "-s", "0", "-o", plan], check=True, stdout=subprocess.DEVNULL)
-            for command in (["version"], ["import", job], ["plan", job, "-s", "0"], ["verify", plan], ["replay", job],
+            subprocess.run([PLEAT, "plan", job, "-o", plan], check=True, stdout=subprocess.DEVNULL)
+            for command in (["version"], ["import", job], ["plan", job], ["verify", plan], ["replay", job],
                             ["compare", job, "-p", "native,pleat"], ["explain", job],
                             ["report", job, "-p", "native,expandable,pleat"], ["bench", "alloc", "-n", "1000"],
                             ["bench", "requests", job], ["bench", "plan", job]):

@@ -34,7 +34,7 @@ FOLDER = tempfile.TemporaryDirectory()
 @functools.cache
 def plan_of_the_job():
     path = os.path.join(FOLDER.name, "job.plan")
-    done = run("plan", SNAPSHOT, "-o", path, "--seconds", "0")
+    done = run("plan", SNAPSHOT, "-o", path)
     assert done.returncode == 0, done.stderr
     return path
 

@@ -212,7 +212,7 @@ class Report(unittest.TestCase):
         """A plan of the job."""
         path = os.path.join(self.folder.name, "job.plan")
         if not os.path.exists(path):
-            self.assertEqual(run("plan", SNAPSHOT, "-s", "0", "-o", path).returncode, 0)
+            self.assertEqual(run("plan", SNAPSHOT, "-o", path).returncode, 0)
         return path
 
     def test_figures_in_the_page_are_those_of_json(self):
@@ -301,7 +301,7 @@ class Report(unittest.TestCase):
 
     def test_a_plan_that_is_given_has_its_gap_too(self):
         plan = os.path.join(self.folder.name, "job.plan")
-        self.assertEqual(run("plan", SNAPSHOT, "-s", "0", "-o", plan).returncode, 0)
+        self.assertEqual(run("plan", SNAPSHOT, "-o", plan).returncode, 0)
         page = os.path.join(self.folder.name, "planned.html")
         ran = run("report", SNAPSHOT, "-P", plan, "-o", page, "--json", "-p", "native")
         self.assertEqual(ran.returncode, 0, ran.stderr)

@@ -491,7 +491,6 @@ static const char *made_with(const struct arguments *arguments)
         {"-o", arguments->output != NULL},
         {"--dump", arguments->dump != NULL},
         {"--algorithm", wanted->algorithm != NULL},
-        {"--seconds", !isnan(wanted->seconds)},
         {"--chunk", wanted->chunk_bytes != 0},
         {"--max-maps", wanted->max_maps != 0},
         {"--no-fold", wanted->no_fold},
@@ -636,6 +635,9 @@ static int check(struct arguments *arguments)
                            arguments->input_count);
     if (wanted->algorithm != NULL && !pleat__algorithm_find(wanted->algorithm, &algorithms))
         return no_algorithm(wanted->algorithm);
+    if (!isnan(wanted->seconds) && !wanted->no_fold)
+        return cli_bad_use("plan",
+                           "--seconds is of search for a contiguous placement: with --no-fold");
     if (arguments->names != NULL &&
         !elastic_parse_names(arguments->names, names, arguments->input_count))
         return bad_names(arguments);
@@ -670,7 +672,8 @@ int cli_plan(int argc, char **argv)
                     "contiguous placement: auto (the best of all), or one of\n"
                     "size, area, lifetime, sweep, stweaver, search"),
         OPTION_NUMBER('s', "seconds", &wanted->seconds, "N", 0, 86400,
-                      "search for a better plan, about as long (0.5); 0: one pass"),
+                      "with --no-fold: search for a lower placement, about as long\n"
+                      "(0.5); 0: one pass"),
         OPTION_BYTES('c', "chunk", &wanted->chunk_bytes, "SIZE", 1, "of physical memory (2MiB)"),
         OPTION_COUNT('\0', "max-maps", &wanted->max_maps, "N", 1, UINT32_MAX,
                      "most aliased pages; each costs 4 KiB of host memory"),
