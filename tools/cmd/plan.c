@@ -486,18 +486,12 @@ static const char *made_with(const struct arguments *arguments)
         const char *name;
         bool given;
     } all[] = {
-        {"--x", arguments->names != NULL},
-        {"--max", arguments->largest != NULL},
-        {"-o", arguments->output != NULL},
-        {"--dump", arguments->dump != NULL},
-        {"--algorithm", wanted->algorithm != NULL},
-        {"--chunk", wanted->chunk_bytes != 0},
-        {"--max-maps", wanted->max_maps != 0},
-        {"--no-fold", wanted->no_fold},
-        {"--no-recipe", wanted->no_recipe},
-        {"--lane-margin", wanted->lane_margin > 0},
-        {"--device", arguments->device != NULL},
-        {"--no-replay", arguments->no_replay},
+        {"--x", arguments->names != NULL},          {"--max", arguments->largest != NULL},
+        {"-o", arguments->output != NULL},          {"--dump", arguments->dump != NULL},
+        {"--algorithm", wanted->algorithm != NULL}, {"--chunk", wanted->chunk_bytes != 0},
+        {"--max-maps", wanted->max_maps != 0},      {"--no-fold", wanted->no_fold},
+        {"--no-recipe", wanted->no_recipe},         {"--lane-margin", wanted->lane_margin > 0},
+        {"--device", arguments->device != NULL},    {"--no-replay", arguments->no_replay},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].given)
