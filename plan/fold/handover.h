@@ -7,6 +7,9 @@
  * that time, and some events longer on either side, so that the streams need not wait for work that
  * is just under way. What moves lies in a view then, at the same offsets within its chunks.
  *
+ * It is worth something where a job that gathers its weights on a second stream has batches of one
+ * size (D512 in docs/decisions.md).
+ *
  * Such chunks are named in the plan (pleat_plan.handed). At no time are requests of two streams on
  * one of them; whoever takes one that was another stream's waits for that stream first.
  */
