@@ -35,10 +35,10 @@ pleat_result pleat__host_holdings_of(const pleat_vmm *vmm, pleat__host_holdings 
     if (host == NULL)
         return PLEAT_E_INVALID;
     pthread_mutex_lock(&host->lock);
-    *out = (pleat__host_holdings){.handles = host->ledger.live_handles,
-                                  .memories = host->ledger.live_pieces,
-                                  .reservations = host->ledger.reservation_count,
-                                  .mapped_pages = host->ledger.mapped_pages,
+    *out = (pleat__host_holdings){.handles = host->shadow.live_handles,
+                                  .memories = host->shadow.live_pieces,
+                                  .reservations = host->shadow.reservation_count,
+                                  .mapped_pages = host->shadow.mapped_pages,
                                   .areas = host->areas,
                                   .events = host->live_events,
                                   .streams = host->live_streams,

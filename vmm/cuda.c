@@ -2,7 +2,7 @@
  * cuda.c: the verbs over the CUDA driver.
  *
  * STRICT    The driver (580.159) takes an unmap of nothing, access over a hole and a map beyond the
- *           end of a reservation, and crashes on a handle that it does not know. The ledger refuses
+ *           end of a reservation, and crashes on a handle that it does not know. The shadow refuses
  *           these first. It is written before the verb (map) or after it (all others). Of the verbs
  *           only free_range holds it: two threads never work on the same range.
  * CONTEXTS  Pleat lives in each device's primary context, the one that frameworks use. It is
@@ -175,7 +175,7 @@ static pleat_result reserve(void *self, int device, uint64_t bytes, uint64_t ali
     pleat__cuda *cuda = self;
     if (!is_device(cuda, device))
         return no_device(cuda, device);
-    PLEAT_TRY(pleat__ledger_check_reserve(&cuda->ledger, bytes, align));
+    PLEAT_TRY(pleat__shadow_check_reserve(&cuda->shadow, bytes, align));
     CUdeviceptr start = 0;
     pleat_result result;
     RUN(cuda, device, result, cuda->driver.cuMemAddressReserve(&start, bytes, align, 0, 0),
@@ -184,7 +184,7 @@ static pleat_result reserve(void *self, int device, uint64_t bytes, uint64_t ali
     if (result != PLEAT_OK)
         return result;
     pthread_mutex_lock(&cuda->lock);
-    result = pleat__ledger_add_range(&cuda->ledger, start, bytes);
+    result = pleat__shadow_add_range(&cuda->shadow, start, bytes);
     pthread_mutex_unlock(&cuda->lock);
     if (result == PLEAT_OK)
         *va = start;
@@ -199,12 +199,12 @@ static pleat_result free_range(void *self, pleat_va va, uint64_t bytes)
 {
     pleat__cuda *cuda = self;
     pthread_mutex_lock(&cuda->lock);
-    pleat_result result = pleat__ledger_check_free(&cuda->ledger, va, bytes);
+    pleat_result result = pleat__shadow_check_free(&cuda->shadow, va, bytes);
     if (result == PLEAT_OK)
         RUN(cuda, -1, result, cuda->driver.cuMemAddressFree(va, bytes),
             "free_range 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
     if (result == PLEAT_OK)
-        pleat__ledger_drop_range(&cuda->ledger, va);
+        pleat__shadow_drop_range(&cuda->shadow, va);
     pthread_mutex_unlock(&cuda->lock);
     return result;
 }
@@ -213,9 +213,10 @@ static pleat_result free_range(void *self, pleat_va va, uint64_t bytes)
 static pleat_result add_handle(pleat__cuda *cuda, CUhandle native, uint64_t bytes, int device,
                                pleat_handle *handle)
 {
-    const pleat__piece piece = {.bytes = bytes, .native = native, .device = device, .file = -1};
+    const pleat__shadow_piece piece = {
+        .bytes = bytes, .native = native, .device = device, .file = -1};
     pthread_mutex_lock(&cuda->lock);
-    *handle = pleat__ledger_add_piece(&cuda->ledger, &piece);
+    *handle = pleat__shadow_add_piece(&cuda->shadow, &piece);
     pthread_mutex_unlock(&cuda->lock);
     if (*handle != 0)
         return PLEAT_OK;
@@ -229,9 +230,9 @@ static pleat_result native_of(pleat__cuda *cuda, const char *verb, pleat_handle 
 {
     uint32_t piece;
     pthread_mutex_lock(&cuda->lock);
-    pleat_result result = pleat__ledger_piece_of(&cuda->ledger, verb, handle, &piece);
+    pleat_result result = pleat__shadow_piece_of(&cuda->shadow, verb, handle, &piece);
     if (result == PLEAT_OK)
-        *native = pleat__piece_at(&cuda->ledger, piece)->native;
+        *native = pleat__shadow_piece_at(&cuda->shadow, piece)->native;
     pthread_mutex_unlock(&cuda->lock);
     return result;
 }
@@ -241,13 +242,13 @@ static pleat_result check_create(const pleat__cuda *cuda, int device, uint64_t b
 {
     if (!is_device(cuda, device))
         return no_device(cuda, device);
-    if (!pleat__ledger_granular(&cuda->ledger, bytes) ||
+    if (!pleat__shadow_granular(&cuda->shadow, bytes) ||
         (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST)) != 0)
         return pleat__fail(PLEAT_E_INVALID,
                            "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or "
                            "unknown flags",
                            (unsigned long long)bytes, flags,
-                           (unsigned long long)cuda->ledger.granularity);
+                           (unsigned long long)cuda->shadow.granularity);
     if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && !cuda->devices[device].file_descriptors)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "create: device %d has no memory shareable by file descriptors", device);
@@ -281,18 +282,18 @@ static pleat_result release(void *self, pleat_handle handle)
     if (result != PLEAT_OK)
         return result;
     pthread_mutex_lock(&cuda->lock);
-    pleat__ledger_drop_handle(&cuda->ledger, handle);
+    pleat__shadow_drop_handle(&cuda->shadow, handle);
     pthread_mutex_unlock(&cuda->lock);
     return PLEAT_OK;
 }
 
-/* Strikes the maps of a range out of the ledger. */
+/* Strikes the maps of a range out of the shadow. */
 static void forget_maps(pleat__cuda *cuda, pleat_va va, uint64_t bytes)
 {
-    pleat__place place;
+    pleat__shadow_span span;
     pthread_mutex_lock(&cuda->lock);
-    if (pleat__ledger_check_maps(&cuda->ledger, "unmap", va, bytes, &place) == PLEAT_OK)
-        pleat__ledger_clear_maps(&cuda->ledger, &place);
+    if (pleat__shadow_check_maps(&cuda->shadow, "unmap", va, bytes, &span) == PLEAT_OK)
+        pleat__shadow_clear_maps(&cuda->shadow, &span);
     pthread_mutex_unlock(&cuda->lock);
 }
 
@@ -306,13 +307,13 @@ static CUresult refusal_of_map(CUresult code)
 static pleat_result map(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
 {
     pleat__cuda *cuda = self;
-    pleat__place place;
+    pleat__shadow_span span;
     CUhandle native = 0;
     pthread_mutex_lock(&cuda->lock);
-    pleat_result result = pleat__ledger_check_map(&cuda->ledger, va, bytes, handle, &place);
+    pleat_result result = pleat__shadow_check_map(&cuda->shadow, va, bytes, handle, &span);
     if (result == PLEAT_OK) {
-        native = pleat__piece_at(&cuda->ledger, place.piece)->native;
-        pleat__ledger_set_map(&cuda->ledger, &place);
+        native = pleat__shadow_piece_at(&cuda->shadow, span.piece)->native;
+        pleat__shadow_set_map(&cuda->shadow, &span);
     }
     pthread_mutex_unlock(&cuda->lock);
     if (result != PLEAT_OK)
@@ -326,9 +327,9 @@ static pleat_result map(void *self, pleat_va va, uint64_t bytes, pleat_handle ha
 
 static pleat_result check_maps(pleat__cuda *cuda, const char *verb, pleat_va va, uint64_t bytes)
 {
-    pleat__place place;
+    pleat__shadow_span span;
     pthread_mutex_lock(&cuda->lock);
-    pleat_result result = pleat__ledger_check_maps(&cuda->ledger, verb, va, bytes, &place);
+    pleat_result result = pleat__shadow_check_maps(&cuda->shadow, verb, va, bytes, &span);
     pthread_mutex_unlock(&cuda->lock);
     return result;
 }
@@ -386,9 +387,9 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
     pleat__cuda *cuda = self;
     if (!is_device(cuda, device))
         return no_device(cuda, device);
-    if (!pleat__ledger_granular(&cuda->ledger, bytes))
+    if (!pleat__shadow_granular(&cuda->shadow, bytes))
         return pleat__fail(PLEAT_E_INVALID, "import: %llu bytes: not on the granularity of %llu",
-                           (unsigned long long)bytes, (unsigned long long)cuda->ledger.granularity);
+                           (unsigned long long)bytes, (unsigned long long)cuda->shadow.granularity);
     CUhandle made = 0;
     pleat_result result;
     RUN(cuda, device, result,
@@ -609,15 +610,15 @@ static pleat_result find_devices(pleat__cuda *cuda)
     return PLEAT_OK;
 }
 
-/* The ledger counts in the least granularity of all devices; a coarser one refuses for itself. */
+/* The shadow counts in the least granularity of all devices; a coarser one refuses for itself. */
 static pleat_result open_ledger(pleat__cuda *cuda)
 {
-    cuda->ledger = (pleat__ledger){.arena = cuda->arena, .granularity = UINT64_MAX};
+    cuda->shadow = (pleat__shadow){.arena = cuda->arena, .granularity = UINT64_MAX};
     for (int d = 0; d < cuda->device_count; d++) {
         uint64_t least, advised;
         PLEAT_TRY(granularity(cuda, d, &least, &advised));
-        if (least < cuda->ledger.granularity)
-            cuda->ledger.granularity = least;
+        if (least < cuda->shadow.granularity)
+            cuda->shadow.granularity = least;
     }
     return PLEAT_OK;
 }

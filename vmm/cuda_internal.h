@@ -8,7 +8,7 @@
 
 #include "cuda.h"
 #include "cuda_driver.h"
-#include "ledger.h"
+#include "shadow.h"
 
 #include <internal/arena.h>
 #include <internal/devices.h>
@@ -40,10 +40,10 @@ typedef struct pleat__cuda_block {
 typedef struct pleat__cuda {
     pleat__cuda_driver driver;
     pleat__arena *arena;
-    /* Guards contexts' retaining, ledger and blocks; of the verbs only free_range is under it. */
+    /* Guards contexts' retaining, shadow and blocks; of the verbs only free_range is under it. */
     pthread_mutex_t lock;
     pthread_mutex_t loading;   /* held while a reader is loaded, which may be compiled */
-    pleat__ledger ledger;      /* a piece's `native` is the driver's handle */
+    pleat__shadow shadow;      /* a piece's `native` is the driver's handle */
     pleat__cuda_block *blocks; /* pinned pages of the process; under the lock */
     size_t block_count, block_capacity;
     int device_count;

@@ -78,7 +78,7 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
         uint64_t reached;
         result = pleat__timeline_create(&timeline, strip, placing->trial);
         if (result == PLEAT_OK)
-            result = pleat__timeline_run(&timeline, sequence, (pleat__fit)fit, UINT64_MAX,
+            result = pleat__timeline_run(&timeline, sequence, (pleat__gap_choice)fit, UINT64_MAX,
                                          ORDER_BUDGET(strip->count), &reached);
         if (result == PLEAT_OK) {
             *height = reached < *height ? reached : *height;

@@ -309,7 +309,7 @@ static uint64_t next_gap(pleat__timeline *timeline, uint64_t address, uint64_t s
     return address;
 }
 
-uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span, pleat__fit fit)
+uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span, pleat__gap_choice fit)
 {
     stay stays[2];
     uint64_t size = timeline->strip->spans[span].size, end, best = PLEAT__NOT_PLACED;
@@ -331,7 +331,7 @@ uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span, pleat__f
             best = address;
             best_slack = slack;
         }
-        if (fit == PLEAT__FIT_LOWEST || slack == 0 || end == UINT64_MAX)
+        if (fit == PLEAT__GAP_LOWEST || slack == 0 || end == UINT64_MAX)
             return best;
     }
 }
@@ -345,7 +345,8 @@ uint64_t pleat__timeline_above(const pleat__timeline *timeline, uint64_t address
 }
 
 pleat_result pleat__timeline_run(pleat__timeline *timeline, const uint32_t *sequence,
-                                 pleat__fit fit, uint64_t limit, uint64_t budget, uint64_t *height)
+                                 pleat__gap_choice fit, uint64_t limit, uint64_t budget,
+                                 uint64_t *height)
 {
     uint64_t end;
     if (!pleat__add(timeline->work, budget, &end))

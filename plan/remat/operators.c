@@ -14,7 +14,7 @@
 
 /* Arguments that are there are held at once, so that what is computed for the others evicts none of
  * them; they come first in the operation's order, which else stays. */
-static pleat_result push(pleat__run *run, uint32_t operation)
+static pleat_result push(pleat__remat_state *run, uint32_t operation)
 {
     const pleat__operation *o = &run->operations[operation];
     pleat__frame frame = {.operation = operation};
@@ -50,7 +50,7 @@ static bool is_cheap(const pleat__operation *o)
 }
 
 /* How often an operation's arguments are this memory. */
-static uint32_t uses_of(const pleat__run *run, const pleat__operation *o, uint32_t memory)
+static uint32_t uses_of(const pleat__remat_state *run, const pleat__operation *o, uint32_t memory)
 {
     uint32_t uses = 0;
     for (uint32_t i = 0; i < o->argument_count; i++)
@@ -59,11 +59,11 @@ static uint32_t uses_of(const pleat__run *run, const pleat__operation *o, uint32
 }
 
 /* The memory that result `i` of a mutation may take over; PLEAT__REMAT_NONE: none. */
-static uint32_t taken_over(const pleat__run *run, const pleat__operation *o, uint32_t i)
+static uint32_t taken_over(const pleat__remat_state *run, const pleat__operation *o, uint32_t i)
 {
     bool copies = run->options->policy < PLEAT__REMAT_COOP ||
                   (run->options->without & PLEAT__REMAT_NO_IN_PLACE) != 0;
-    if (copies || o->step->kind != PLEAT__LOG_MUTATE)
+    if (copies || o->step->kind != PLEAT__OPERATOR_LOG_MUTATE)
         return PLEAT__REMAT_NONE;
     uint32_t argument = o->step->written[i], to = run->values[o->first + i].memory;
     uint32_t from = run->values[o->arguments[argument]].memory;
@@ -76,7 +76,7 @@ static uint32_t taken_over(const pleat__run *run, const pleat__operation *o, uin
     return free_to_go && !pleat__remat_is_there(&run->table, to) ? from : PLEAT__REMAT_NONE;
 }
 
-static pleat_result obtain_results(pleat__run *run, const pleat__operation *o)
+static pleat_result obtain_results(pleat__remat_state *run, const pleat__operation *o)
 {
     for (uint32_t i = 0; i < o->result_count && !run->infeasible; i++) {
         const pleat__value *v = &run->values[o->first + i];
@@ -84,12 +84,12 @@ static pleat_result obtain_results(pleat__run *run, const pleat__operation *o)
         pleat__made *made = &run->made[i];
         *made = (pleat__made){.from = taken_over(run, o, i)};
         if (!v->view && made->from == PLEAT__REMAT_NONE)
-            PLEAT_TRY(pleat__run_obtain(run, bytes, is_cheap(o), &made->place));
+            PLEAT_TRY(pleat__remat_run_obtain(run, bytes, is_cheap(o), &made->place));
     }
     return PLEAT_OK;
 }
 
-static void count_time(pleat__run *run, pleat__operation *o)
+static void count_time(pleat__remat_state *run, pleat__operation *o)
 {
     pleat__remat_figures *f = run->figures;
     run->clock_ns += o->step->ns;
@@ -106,14 +106,14 @@ static void count_time(pleat__run *run, pleat__operation *o)
         run->infeasible = true;
 }
 
-static void let_arguments_go(pleat__run *run, const pleat__operation *o)
+static void let_arguments_go(pleat__remat_state *run, const pleat__operation *o)
 {
     for (uint32_t i = 0; i < o->argument_count; i++)
         pleat__remat_let_go(&run->table, run->values[o->arguments[i]].memory);
 }
 
 /* What is there already keeps its place, and the new one goes. */
-static pleat_result define_result(pleat__run *run, const pleat__operation *o, uint32_t i)
+static pleat_result define_result(pleat__remat_state *run, const pleat__operation *o, uint32_t i)
 {
     pleat__value *v = &run->values[o->first + i];
     pleat__made *made = &run->made[i];
@@ -121,15 +121,15 @@ static pleat_result define_result(pleat__run *run, const pleat__operation *o, ui
     if (v->view)
         return PLEAT_OK;
     if (made->from != PLEAT__REMAT_NONE)
-        return pleat__run_hand_over(run, made->from, v->memory);
+        return pleat__remat_run_hand_over(run, made->from, v->memory);
     if (!pleat__remat_is_there(&run->table, v->memory))
-        return pleat__run_settle(run, v->memory, &made->place);
-    pleat__run_give(run, run->table.hot[v->memory].bytes, &made->place);
+        return pleat__remat_run_settle(run, v->memory, &made->place);
+    pleat__remat_run_give(run, run->table.hot[v->memory].bytes, &made->place);
     return PLEAT_OK;
 }
 
 /* pre: all arguments are there, and held. */
-static pleat_result compute(pleat__run *run, pleat__operation *o)
+static pleat_result compute(pleat__remat_state *run, pleat__operation *o)
 {
     bool first_time = !o->ran;
     PLEAT_TRY(obtain_results(run, o));
@@ -147,7 +147,7 @@ static pleat_result compute(pleat__run *run, pleat__operation *o)
 
 /* Holds the frame's arguments as far as they are there; true when all are. `missing` is the
  * operation that makes the next one. */
-static bool hold_arguments(pleat__run *run, pleat__frame *frame, uint32_t *missing)
+static bool hold_arguments(pleat__remat_state *run, pleat__frame *frame, uint32_t *missing)
 {
     const pleat__operation *o = &run->operations[frame->operation];
     while (frame->held < o->argument_count) {
@@ -161,7 +161,7 @@ static bool hold_arguments(pleat__run *run, pleat__frame *frame, uint32_t *missi
     return true;
 }
 
-pleat_result pleat__run_execute(pleat__run *run, uint32_t operation)
+pleat_result pleat__remat_run_execute(pleat__remat_state *run, uint32_t operation)
 {
     uint32_t next = operation;
     run->frame_count = 0;

@@ -9,18 +9,18 @@
 
 #include <string.h>
 
-static uint64_t clock_of(const pleat__run *run)
+static uint64_t clock_of(const pleat__remat_state *run)
 {
     const pleat__remat_ground *ground = run->options->ground;
     return ground != NULL && ground->clock_ns != NULL ? ground->clock_ns(ground->self) : 0;
 }
 
-static const pleat__range *ranges_of(const pleat__place *place)
+static const pleat__range *ranges_of(const pleat__remat_place *place)
 {
     return place->several != NULL ? place->several : &place->one;
 }
 
-static void use(pleat__run *run, uint64_t bytes)
+static void use(pleat__remat_state *run, uint64_t bytes)
 {
     run->used_bytes += bytes;
     if (run->used_bytes > run->figures->peak_bytes)
@@ -29,7 +29,8 @@ static void use(pleat__run *run, uint64_t bytes)
 
 /* ---- holes and chunks ---- */
 
-static pleat_result take_hole(pleat__run *run, uint64_t bytes, bool cheap, pleat__place *place)
+static pleat_result take_hole(pleat__remat_state *run, uint64_t bytes, bool cheap,
+                              pleat__remat_place *place)
 {
     bool coop = run->options->policy >= PLEAT__REMAT_COOP;
     bool right = coop && cheap && (run->options->without & PLEAT__REMAT_NO_PARTITION) == 0;
@@ -63,7 +64,7 @@ static uint64_t chunk_for_tail(const pleat__remat_pool *pool, uint64_t bytes)
 }
 
 /* Takes whole free chunks from the left, and the beginning of one more for what is over. */
-static pleat_result take_chunks(pleat__run *run, uint64_t bytes, pleat__place *place)
+static pleat_result take_chunks(pleat__remat_state *run, uint64_t bytes, pleat__remat_place *place)
 {
     pleat__remat_pool *pool = &run->pool;
     uint64_t whole = bytes / pool->chunk_bytes, tail = bytes % pool->chunk_bytes;
@@ -94,7 +95,8 @@ static pleat_result take_chunks(pleat__run *run, uint64_t bytes, pleat__place *p
     return PLEAT_OK;
 }
 
-static pleat_result take(pleat__run *run, uint64_t bytes, bool cheap, pleat__place *place)
+static pleat_result take(pleat__remat_state *run, uint64_t bytes, bool cheap,
+                         pleat__remat_place *place)
 {
     PLEAT_TRY(take_hole(run, bytes, cheap, place));
     if (place->count == 0 && run->options->chunks && bytes > run->pool.chunk_bytes)
@@ -104,7 +106,7 @@ static pleat_result take(pleat__run *run, uint64_t bytes, bool cheap, pleat__pla
 
 /* ---- evicting ---- */
 
-static void search(pleat__run *run, uint64_t bytes)
+static void search(pleat__remat_state *run, uint64_t bytes)
 {
     const pleat__remat_options *options = run->options;
     pleat__remat_need need = {bytes, run->clock_ns, options->map_ns, options->weighing};
@@ -119,25 +121,25 @@ static void search(pleat__run *run, uint64_t bytes)
 }
 
 /* One search and its evictions; what it took is added to *search_ns. */
-static pleat_result evict_for(pleat__run *run, uint64_t bytes, uint64_t *search_ns)
+static pleat_result evict_for(pleat__remat_state *run, uint64_t bytes, uint64_t *search_ns)
 {
     uint64_t began = clock_of(run);
     search(run, bytes);
     *search_ns += clock_of(run) - began;
     run->infeasible = run->victims.count == 0;
     for (uint32_t i = 0; i < run->victims.count; i++)
-        PLEAT_TRY(pleat__run_evict(run, run->victims.tensors[i]));
+        PLEAT_TRY(pleat__remat_run_evict(run, run->victims.tensors[i]));
     run->figures->evictions += run->victims.count;
     return PLEAT_OK;
 }
 
-static bool fits(pleat__run *run, uint64_t bytes)
+static bool fits(pleat__remat_state *run, uint64_t bytes)
 {
     return run->used_bytes + bytes <= run->options->budget_bytes;
 }
 
 /* Of no memory nothing is free. */
-static double free_share(const pleat__run *run)
+static double free_share(const pleat__remat_state *run)
 {
     bool fungible = run->options->fungible;
     uint64_t all = fungible ? run->options->budget_bytes : run->pool.bytes;
@@ -145,7 +147,7 @@ static double free_share(const pleat__run *run)
     return all != 0 ? 1 - (double)used / (double)all : 0;
 }
 
-static pleat_result count_search(pleat__run *run, uint64_t search_ns, double free_before)
+static pleat_result count_search(pleat__remat_state *run, uint64_t search_ns, double free_before)
 {
     pleat__remat_figures *f = run->figures;
     PLEAT_TRY(pleat__arena_grow(run->arena, &run->search_ns, &run->search_room, f->searches,
@@ -157,7 +159,8 @@ static pleat_result count_search(pleat__run *run, uint64_t search_ns, double fre
     return PLEAT_OK;
 }
 
-static pleat_result try(pleat__run *run, uint64_t bytes, bool cheap, pleat__place *place)
+static pleat_result try(pleat__remat_state *run, uint64_t bytes, bool cheap,
+                        pleat__remat_place *place)
 {
     if (!run->options->fungible)
         return take(run, bytes, cheap, place);
@@ -165,11 +168,12 @@ static pleat_result try(pleat__run *run, uint64_t bytes, bool cheap, pleat__plac
     return PLEAT_OK;
 }
 
-pleat_result pleat__run_obtain(pleat__run *run, uint64_t bytes, bool cheap, pleat__place *place)
+pleat_result pleat__remat_run_obtain(pleat__remat_state *run, uint64_t bytes, bool cheap,
+                                     pleat__remat_place *place)
 {
     uint64_t asked = run->options->fungible ? bytes : pleat__rounded(bytes), search_ns = 0;
     bool searched = false;
-    *place = (pleat__place){.count = 0};
+    *place = (pleat__remat_place){.count = 0};
     if (bytes == 0)
         return PLEAT_OK;
     run->figures->requests++;
@@ -187,7 +191,7 @@ pleat_result pleat__run_obtain(pleat__run *run, uint64_t bytes, bool cheap, plea
     return searched ? count_search(run, search_ns, free_before) : PLEAT_OK;
 }
 
-void pleat__run_give(pleat__run *run, uint64_t bytes, pleat__place *place)
+void pleat__remat_run_give(pleat__remat_state *run, uint64_t bytes, pleat__remat_place *place)
 {
     const pleat__range *ranges = ranges_of(place);
     for (uint32_t i = 0; i < place->count && !run->options->fungible; i++)
@@ -195,17 +199,17 @@ void pleat__run_give(pleat__run *run, uint64_t bytes, pleat__place *place)
     if (place->count > 0)
         run->used_bytes -= bytes;
     pleat__arena_free(run->arena, place->several);
-    *place = (pleat__place){.count = 0};
+    *place = (pleat__remat_place){.count = 0};
 }
 
-static void own(pleat__run *run, const pleat__place *place, uint32_t memory)
+static void own(pleat__remat_state *run, const pleat__remat_place *place, uint32_t memory)
 {
     const pleat__range *ranges = ranges_of(place);
     for (uint32_t i = 0; i < place->count && !run->options->fungible; i++)
         pleat__remat_pool_hand_over(&run->pool, ranges[i].begin, memory);
 }
 
-static void made(pleat__run *run, uint32_t memory)
+static void made(pleat__remat_state *run, uint32_t memory)
 {
     uint64_t began = clock_of(run);
     pleat__remat_made(&run->table, memory);
@@ -213,7 +217,7 @@ static void made(pleat__run *run, uint32_t memory)
 }
 
 /* Its values are gone with it. */
-static pleat_result left(pleat__run *run, uint32_t memory)
+static pleat_result left(pleat__remat_state *run, uint32_t memory)
 {
     uint64_t began = clock_of(run);
     for (uint32_t v = run->memories[memory].values; v != PLEAT__REMAT_NONE; v = run->values[v].next)
@@ -223,7 +227,8 @@ static pleat_result left(pleat__run *run, uint32_t memory)
     return PLEAT_OK;
 }
 
-pleat_result pleat__run_settle(pleat__run *run, uint32_t memory, pleat__place *place)
+pleat_result pleat__remat_run_settle(pleat__remat_state *run, uint32_t memory,
+                                     pleat__remat_place *place)
 {
     const pleat__remat_ground *ground = run->options->ground;
     own(run, place, memory);
@@ -235,23 +240,23 @@ pleat_result pleat__run_settle(pleat__run *run, uint32_t memory, pleat__place *p
                          place->count);
 }
 
-pleat_result pleat__run_evict(pleat__run *run, uint32_t memory)
+pleat_result pleat__remat_run_evict(pleat__remat_state *run, uint32_t memory)
 {
     const pleat__remat_ground *ground = run->options->ground;
-    pleat__place *place = &run->memories[memory].place;
+    pleat__remat_place *place = &run->memories[memory].place;
     if (ground != NULL && ground->leave != NULL && place->count > 0)
         PLEAT_TRY(ground->leave(ground->self, memory));
-    pleat__run_give(run, run->table.hot[memory].bytes, place);
+    pleat__remat_run_give(run, run->table.hot[memory].bytes, place);
     return left(run, memory);
 }
 
-pleat_result pleat__run_hand_over(pleat__run *run, uint32_t from, uint32_t to)
+pleat_result pleat__remat_run_hand_over(pleat__remat_state *run, uint32_t from, uint32_t to)
 {
     const pleat__remat_ground *ground = run->options->ground;
     pleat__memory *memories = run->memories;
     own(run, &memories[from].place, to);
     memories[to].place = memories[from].place;
-    memories[from].place = (pleat__place){.count = 0};
+    memories[from].place = (pleat__remat_place){.count = 0};
     made(run, to);
     PLEAT_TRY(left(run, from));
     run->figures->evictions++;

@@ -17,7 +17,7 @@ static bool better(const pleat__remat_figures *a, const pleat__remat_figures *b)
 }
 
 /* Variants are compared without real memory, which changes none of their figures. */
-static pleat_result choose(const pleat__log *log, const pleat__remat_options *options,
+static pleat_result choose(const pleat__operator_log *log, const pleat__remat_options *options,
                            pleat__remat_options *best)
 {
     pleat__remat_figures least = {.finished = false}, figures;
@@ -40,8 +40,9 @@ static pleat_result choose(const pleat__log *log, const pleat__remat_options *op
     return PLEAT_OK;
 }
 
-pleat_result pleat__remat_rehearse(const pleat__log *log, const pleat__remat_options *options,
-                                   pleat__remat_options *best, pleat__remat_figures *out)
+pleat_result pleat__remat_rehearse(const pleat__operator_log *log,
+                                   const pleat__remat_options *options, pleat__remat_options *best,
+                                   pleat__remat_figures *out)
 {
     *best = *options;
     if (options->policy == PLEAT__REMAT_STITCHED) {

@@ -8,14 +8,14 @@
 #include <internal/range.h>
 #include <plan/base/sort.h>
 
-static pleat_result contradiction(const pleat__run *run, const pleat__log_step *step,
-                                  const char *what)
+static pleat_result contradiction(const pleat__remat_state *run,
+                                  const pleat__operator_log_step *step, const char *what)
 {
     return pleat__fail(PLEAT_E_INPUT, "'%s': line %u: %s", run->log->path, step->line, what);
 }
 
-static pleat_result value_of(const pleat__run *run, const pleat__log_step *step, uint32_t handle,
-                             uint32_t *value)
+static pleat_result value_of(const pleat__remat_state *run, const pleat__operator_log_step *step,
+                             uint32_t handle, uint32_t *value)
 {
     *value = run->handles[handle];
     return *value != PLEAT__REMAT_NONE
@@ -23,8 +23,8 @@ static pleat_result value_of(const pleat__run *run, const pleat__log_step *step,
                : contradiction(run, step, "a tensor that is not there, or not any more");
 }
 
-static pleat_result new_handle(pleat__run *run, const pleat__log_step *step, uint32_t handle,
-                               uint32_t value)
+static pleat_result new_handle(pleat__remat_state *run, const pleat__operator_log_step *step,
+                               uint32_t handle, uint32_t value)
 {
     if (run->handles[handle] != PLEAT__REMAT_NONE)
         return contradiction(run, step, "a new tensor has the name of one that is there");
@@ -35,26 +35,26 @@ static pleat_result new_handle(pleat__run *run, const pleat__log_step *step, uin
 }
 
 /* A handle of a value less: with the last one of its memory that goes at once. */
-static pleat_result drop_handle(pleat__run *run, uint32_t value)
+static pleat_result drop_handle(pleat__remat_state *run, uint32_t value)
 {
     uint32_t memory = run->values[value].memory;
     pleat__memory *m = &run->memories[memory];
     run->values[value].handles--;
     if (--m->handles > 0 || m->constant || !pleat__remat_is_there(&run->table, memory))
         return PLEAT_OK;
-    return pleat__run_evict(run, memory);
+    return pleat__remat_run_evict(run, memory);
 }
 
 /* ---- operations ---- */
 
-static uint32_t add_memory(pleat__run *run, uint64_t bytes)
+static uint32_t add_memory(pleat__remat_state *run, uint64_t bytes)
 {
     uint32_t memory = pleat__remat_add(&run->table, bytes);
     run->memories[memory] = (pleat__memory){.values = PLEAT__REMAT_NONE};
     return memory;
 }
 
-static uint32_t add_value(pleat__run *run, uint32_t memory, uint32_t operation, bool view)
+static uint32_t add_value(pleat__remat_state *run, uint32_t memory, uint32_t operation, bool view)
 {
     uint32_t value = run->value_count++;
     run->values[value] = (pleat__value){.memory = memory,
@@ -65,7 +65,8 @@ static uint32_t add_value(pleat__run *run, uint32_t memory, uint32_t operation, 
     return value;
 }
 
-static pleat_result begin_operation(pleat__run *run, const pleat__log_step *step, uint32_t *made)
+static pleat_result begin_operation(pleat__remat_state *run, const pleat__operator_log_step *step,
+                                    uint32_t *made)
 {
     uint32_t count = step->argument_count;
     pleat__operation *o = &run->operations[run->operation_count];
@@ -87,7 +88,7 @@ static pleat_result begin_operation(pleat__run *run, const pleat__log_step *step
 }
 
 /* The memory of a result costs what its operators take together, each once. */
-static void add_cost(pleat__run *run, const pleat__operation *o, uint32_t value)
+static void add_cost(pleat__remat_state *run, const pleat__operation *o, uint32_t value)
 {
     uint32_t memory = run->values[value].memory;
     for (uint32_t other = o->first; other < value; other++) {
@@ -97,7 +98,7 @@ static void add_cost(pleat__run *run, const pleat__operation *o, uint32_t value)
     pleat__remat_cost(&run->table, memory, o->step->ns);
 }
 
-static pleat_result link_result(pleat__run *run, const pleat__operation *o, uint32_t memory)
+static pleat_result link_result(pleat__remat_state *run, const pleat__operation *o, uint32_t memory)
 {
     for (uint32_t i = 0; i < o->argument_count; i++) {
         uint32_t from = run->values[o->arguments[i]].memory;
@@ -107,7 +108,8 @@ static pleat_result link_result(pleat__run *run, const pleat__operation *o, uint
     return PLEAT_OK;
 }
 
-static pleat_result add_result(pleat__run *run, uint32_t operation, uint32_t memory, bool view)
+static pleat_result add_result(pleat__remat_state *run, uint32_t operation, uint32_t memory,
+                               bool view)
 {
     pleat__operation *o = &run->operations[operation];
     uint32_t value = add_value(run, memory, operation, view);
@@ -118,24 +120,24 @@ static pleat_result add_result(pleat__run *run, uint32_t operation, uint32_t mem
     return link_result(run, o, memory);
 }
 
-static pleat_result do_call(pleat__run *run, const pleat__log_step *step)
+static pleat_result do_call(pleat__remat_state *run, const pleat__operator_log_step *step)
 {
     uint32_t operation;
     PLEAT_TRY(begin_operation(run, step, &operation));
     const pleat__operation *o = &run->operations[operation];
     for (uint32_t i = 0; i < step->result_count; i++) {
-        const pleat__log_result *r = &step->results[i];
+        const pleat__operator_log_result *r = &step->results[i];
         bool view = r->alias >= 0;
         uint32_t memory =
             view ? run->values[o->arguments[r->alias]].memory : add_memory(run, r->bytes);
         PLEAT_TRY(add_result(run, operation, memory, view));
         PLEAT_TRY(new_handle(run, step, r->handle, o->first + i));
     }
-    return pleat__run_execute(run, operation);
+    return pleat__remat_run_execute(run, operation);
 }
 
 /* The handles that were written through are the new tensors' from then on. */
-static pleat_result do_mutate(pleat__run *run, const pleat__log_step *step)
+static pleat_result do_mutate(pleat__remat_state *run, const pleat__operator_log_step *step)
 {
     uint32_t operation;
     PLEAT_TRY(begin_operation(run, step, &operation));
@@ -146,7 +148,7 @@ static pleat_result do_mutate(pleat__run *run, const pleat__log_step *step)
         PLEAT_TRY(add_result(run, operation, to, false));
         run->memories[to].handles++; /* until it has those below */
     }
-    PLEAT_TRY(pleat__run_execute(run, operation));
+    PLEAT_TRY(pleat__remat_run_execute(run, operation));
     for (uint32_t i = 0; i < step->written_count && !run->infeasible; i++) {
         uint32_t handle = step->arguments[step->written[i]], old = run->handles[handle];
         run->handles[handle] = PLEAT__REMAT_NONE;
@@ -158,7 +160,7 @@ static pleat_result do_mutate(pleat__run *run, const pleat__log_step *step)
 }
 
 /* Constants lie beside the pool. */
-static pleat_result do_constant(pleat__run *run, const pleat__log_step *step)
+static pleat_result do_constant(pleat__remat_state *run, const pleat__operator_log_step *step)
 {
     uint32_t memory = add_memory(run, step->bytes);
     run->operations[run->operation_count] = (pleat__operation){.first = run->value_count};
@@ -173,26 +175,26 @@ static pleat_result do_constant(pleat__run *run, const pleat__log_step *step)
     return new_handle(run, step, step->handle, value);
 }
 
-static pleat_result do_step(pleat__run *run, const pleat__log_step *step)
+static pleat_result do_step(pleat__remat_state *run, const pleat__operator_log_step *step)
 {
     uint32_t value, old;
     switch (step->kind) {
-    case PLEAT__LOG_CONSTANT:
+    case PLEAT__OPERATOR_LOG_CONSTANT:
         return do_constant(run, step);
-    case PLEAT__LOG_CALL:
+    case PLEAT__OPERATOR_LOG_CALL:
         return do_call(run, step);
-    case PLEAT__LOG_MUTATE:
+    case PLEAT__OPERATOR_LOG_MUTATE:
         return do_mutate(run, step);
-    case PLEAT__LOG_COPY:
+    case PLEAT__OPERATOR_LOG_COPY:
         PLEAT_TRY(value_of(run, step, step->other, &value));
         return new_handle(run, step, step->handle, value);
-    case PLEAT__LOG_COPY_FROM:
+    case PLEAT__OPERATOR_LOG_COPY_FROM:
         PLEAT_TRY(value_of(run, step, step->other, &value));
         PLEAT_TRY(value_of(run, step, step->handle, &old));
         run->handles[step->handle] = PLEAT__REMAT_NONE;
         PLEAT_TRY(new_handle(run, step, step->handle, value));
         return drop_handle(run, old);
-    case PLEAT__LOG_RELEASE:
+    case PLEAT__OPERATOR_LOG_RELEASE:
         old = run->handles[step->handle];
         run->handles[step->handle] = PLEAT__REMAT_NONE;
         return old == PLEAT__REMAT_NONE ? PLEAT_OK : drop_handle(run, old);
@@ -201,14 +203,14 @@ static pleat_result do_step(pleat__run *run, const pleat__log_step *step)
 }
 
 /* What the program still has at the end is there, all at once. */
-static pleat_result bring_back(pleat__run *run)
+static pleat_result bring_back(pleat__remat_state *run)
 {
     for (uint32_t handle = 0; handle < run->log->handles && !run->infeasible; handle++) {
         uint32_t value = run->handles[handle];
         if (value == PLEAT__REMAT_NONE)
             continue;
         if (!run->values[value].defined)
-            PLEAT_TRY(pleat__run_execute(run, run->values[value].operation));
+            PLEAT_TRY(pleat__remat_run_execute(run, run->values[value].operation));
         if (!run->infeasible)
             pleat__remat_hold(&run->table, run->values[value].memory);
     }
@@ -218,11 +220,11 @@ static pleat_result bring_back(pleat__run *run)
 /* ---- a run ---- */
 
 /* The most results, or arguments, that an operator has. */
-static uint32_t widest(const pleat__log *log)
+static uint32_t widest(const pleat__operator_log *log)
 {
     uint32_t most = 1;
     for (size_t i = 0; i < log->count; i++) {
-        const pleat__log_step *s = &log->steps[i];
+        const pleat__operator_log_step *s = &log->steps[i];
         const uint32_t counts[] = {s->argument_count, s->result_count, s->written_count};
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
             most = counts[c] > most ? counts[c] : most;
@@ -230,9 +232,9 @@ static uint32_t widest(const pleat__log *log)
     return most;
 }
 
-static pleat_result prepare(pleat__run *run)
+static pleat_result prepare(pleat__remat_state *run)
 {
-    const pleat__log *log = run->log;
+    const pleat__operator_log *log = run->log;
     uint32_t most = log->tensors;
     uint64_t pool = run->options->budget_bytes - log->constant_bytes;
     PLEAT_TRY(pleat__remat_table_create(run->arena, most, &run->table));
@@ -255,7 +257,7 @@ static pleat_result prepare(pleat__run *run)
     return PLEAT_OK;
 }
 
-static pleat_result finish(pleat__run *run)
+static pleat_result finish(pleat__remat_state *run)
 {
     pleat__remat_figures *f = run->figures;
     double model = (double)run->log->model_ns, searches = (double)f->searches;
@@ -276,7 +278,7 @@ static pleat_result finish(pleat__run *run)
     return PLEAT_OK;
 }
 
-static pleat_result go(pleat__run *run)
+static pleat_result go(pleat__remat_state *run)
 {
     if (run->log->constant_bytes > run->options->budget_bytes) {
         run->figures->out_of_memory = run->infeasible = true;
@@ -290,10 +292,10 @@ static pleat_result go(pleat__run *run)
     return PLEAT_OK;
 }
 
-pleat_result pleat__remat_run(const pleat__log *log, const pleat__remat_options *options,
+pleat_result pleat__remat_run(const pleat__operator_log *log, const pleat__remat_options *options,
                               pleat__remat_figures *out)
 {
-    pleat__run run = {.log = log, .options = options, .figures = out};
+    pleat__remat_state run = {.log = log, .options = options, .figures = out};
     *out = (pleat__remat_figures){.peak_bytes = 0};
     PLEAT_TRY(pleat__arena_create(&run.arena));
     pleat_result result = go(&run);
@@ -303,7 +305,7 @@ pleat_result pleat__remat_run(const pleat__log *log, const pleat__remat_options 
     return result;
 }
 
-pleat_result pleat__remat_peak(const pleat__log *log, uint64_t *bytes)
+pleat_result pleat__remat_peak(const pleat__operator_log *log, uint64_t *bytes)
 {
     const pleat__remat_options unbounded = {.policy = PLEAT__REMAT_DTR,
                                             .budget_bytes = INT64_MAX,

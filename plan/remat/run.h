@@ -16,7 +16,7 @@
 #ifndef PLEAT_PLAN_REMAT_RUN_H
 #define PLEAT_PLAN_REMAT_RUN_H
 
-#include <plan/remat/log.h>
+#include <plan/remat/operator_log.h>
 #include <plan/remat/policy.h>
 
 /* Real memory under the places; every function may be NULL. A failing one ends the run. */
@@ -75,17 +75,17 @@ typedef struct pleat__remat_figures {
 
 /* PLEAT_E_INPUT where the log contradicts itself, PLEAT_E_NO_MEMORY, or the ground's. A run that is
  * infeasible is none of these. */
-PLEAT_NODISCARD pleat_result pleat__remat_run(const pleat__log *log,
+PLEAT_NODISCARD pleat_result pleat__remat_run(const pleat__operator_log *log,
                                               const pleat__remat_options *options,
                                               pleat__remat_figures *out);
 /* The variant of `stitched` that takes least, found by running the log under each of them: Pleat
  * knows the iteration that comes. One of them is Coop. Any other policy is run as it is. *best has
  * the options of that run. */
-PLEAT_NODISCARD pleat_result pleat__remat_rehearse(const pleat__log *log,
+PLEAT_NODISCARD pleat_result pleat__remat_rehearse(const pleat__operator_log *log,
                                                    const pleat__remat_options *options,
                                                    pleat__remat_options *best,
                                                    pleat__remat_figures *out);
 /* The most bytes in use at once without a budget, constants among them. */
-PLEAT_NODISCARD pleat_result pleat__remat_peak(const pleat__log *log, uint64_t *bytes);
+PLEAT_NODISCARD pleat_result pleat__remat_peak(const pleat__operator_log *log, uint64_t *bytes);
 
 #endif

@@ -19,9 +19,9 @@ typedef struct pleat__value {
 } pleat__value;
 
 typedef struct pleat__operation {
-    const pleat__log_step *step; /* NULL: a constant */
-    uint32_t *arguments;         /* values */
-    uint32_t *order;             /* the same ones, as they are fetched */
+    const pleat__operator_log_step *step; /* NULL: a constant */
+    uint32_t *arguments;                  /* values */
+    uint32_t *order;                      /* the same ones, as they are fetched */
     uint32_t argument_count;
     uint32_t first; /* of its results, values in a row */
     uint32_t result_count;
@@ -30,15 +30,15 @@ typedef struct pleat__operation {
 
 /* Where a memory lies: nowhere (no ranges), in one range, or in several that are mapped side by
  * side. */
-typedef struct pleat__place {
+typedef struct pleat__remat_place {
     pleat__range one;
     pleat__range *several; /* NULL: `one` */
     uint32_t count;
-} pleat__place;
+} pleat__remat_place;
 
 /* What the run knows of a memory beside the table, under the same number. */
 typedef struct pleat__memory {
-    pleat__place place;
+    pleat__remat_place place;
     uint32_t handles;
     uint32_t values; /* the first of them */
     bool constant;
@@ -52,12 +52,12 @@ typedef struct pleat__frame {
 
 /* What a result of the operation at hand gets: memory, or that of an argument. */
 typedef struct pleat__made {
-    pleat__place place;
+    pleat__remat_place place;
     uint32_t from; /* PLEAT__REMAT_NONE: `place` */
 } pleat__made;
 
-typedef struct pleat__run {
-    const pleat__log *log;
+typedef struct pleat__remat_state {
+    const pleat__operator_log *log;
     const pleat__remat_options *options;
     pleat__remat_figures *figures;
     pleat__arena *arena;
@@ -80,24 +80,25 @@ typedef struct pleat__run {
     uint64_t clock_ns; /* of the log: operators and maps so far */
     uint64_t used_bytes;
     bool infeasible; /* no more can be done within the budget */
-} pleat__run;
+} pleat__remat_state;
 
 /* ---- places.c ---- */
 
 /* Memory for `bytes`, evicting what must go. run->infeasible where there is none. */
-PLEAT_NODISCARD pleat_result pleat__run_obtain(pleat__run *run, uint64_t bytes, bool cheap,
-                                               pleat__place *place);
-void pleat__run_give(pleat__run *run, uint64_t bytes, pleat__place *place);
+PLEAT_NODISCARD pleat_result pleat__remat_run_obtain(pleat__remat_state *run, uint64_t bytes,
+                                                     bool cheap, pleat__remat_place *place);
+void pleat__remat_run_give(pleat__remat_state *run, uint64_t bytes, pleat__remat_place *place);
 /* A memory that was not there lies at `place` from now on. */
-PLEAT_NODISCARD pleat_result pleat__run_settle(pleat__run *run, uint32_t memory,
-                                               pleat__place *place);
-PLEAT_NODISCARD pleat_result pleat__run_evict(pleat__run *run, uint32_t memory);
+PLEAT_NODISCARD pleat_result pleat__remat_run_settle(pleat__remat_state *run, uint32_t memory,
+                                                     pleat__remat_place *place);
+PLEAT_NODISCARD pleat_result pleat__remat_run_evict(pleat__remat_state *run, uint32_t memory);
 /* `to` lies where `from` was, which is evicted. pre: nobody holds it. */
-PLEAT_NODISCARD pleat_result pleat__run_hand_over(pleat__run *run, uint32_t from, uint32_t to);
+PLEAT_NODISCARD pleat_result pleat__remat_run_hand_over(pleat__remat_state *run, uint32_t from,
+                                                        uint32_t to);
 
 /* ---- operators.c ---- */
 
 /* Runs an operation, and before it whatever must be computed again for it. */
-PLEAT_NODISCARD pleat_result pleat__run_execute(pleat__run *run, uint32_t operation);
+PLEAT_NODISCARD pleat_result pleat__remat_run_execute(pleat__remat_state *run, uint32_t operation);
 
 #endif

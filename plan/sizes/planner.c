@@ -40,7 +40,7 @@ static pleat_result fit(pleat__planning *p)
                            p->profile_count, p->profile_count == 1 ? "" : "s");
     for (uint32_t t = 0; t < p->trace_count; t++)
         p->report->x[t] = p->fit.x[t];
-    const pleat__source *reference = &p->sources[p->reference];
+    const pleat__sized_trace *reference = &p->sources[p->reference];
     return pleat__sums_bound(reference->requests.items + reference->iteration.steady.item, p->sizes,
                              p->profile_count, items, p->scratch, &p->fit);
 }

@@ -10,10 +10,10 @@
 #include <plan/sizes/planner.h>
 
 /* One trace. */
-typedef struct pleat__source {
+typedef struct pleat__sized_trace {
     pleat__requests requests;
     pleat__iteration iteration;
-} pleat__source;
+} pleat__sized_trace;
 
 /* One iteration of a trace. */
 typedef struct pleat__recorded {
@@ -32,7 +32,7 @@ typedef struct pleat__planning {
     pleat__arena *scratch;
     pleat_plan *plan;
     pleat__recipe *recipe;
-    pleat__source sources[PLEAT__TRACES_MOST];
+    pleat__sized_trace sources[PLEAT__TRACES_MOST];
     uint32_t reference;
     pleat__model model; /* of the reference */
     pleat__recorded profiles[PLEAT__FIT_PROFILES_MOST];

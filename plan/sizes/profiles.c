@@ -7,7 +7,7 @@
 static pleat_result read_sources(pleat__planning *p, uint32_t device)
 {
     for (uint32_t t = 0; t < p->trace_count; t++) {
-        pleat__source *s = &p->sources[t];
+        pleat__sized_trace *s = &p->sources[t];
         PLEAT_TRY(pleat__requests_make(p->traces[t], device, p->scratch, &s->requests));
         pleat_result result = pleat__iteration_find(&s->requests, &s->iteration);
         if (result != PLEAT_OK)
@@ -25,7 +25,7 @@ static uint64_t bytes_in(const pleat__request *items, uint32_t count)
     return bytes;
 }
 
-static uint64_t bytes_of(const pleat__source *s)
+static uint64_t bytes_of(const pleat__sized_trace *s)
 {
     pleat__stretch steady = s->iteration.steady;
     return bytes_in(s->requests.items + steady.item, steady.items);
@@ -75,7 +75,8 @@ pleat_result pleat__profiles_read(pleat__planning *p, uint32_t device)
 static pleat_result fill_profile(pleat__planning *p, const pleat__recorded *from, uint32_t *pairs,
                                  uint64_t *sizes, uint32_t *paired)
 {
-    const pleat__source *own = &p->sources[from->source], *reference = &p->sources[p->reference];
+    const pleat__sized_trace *own = &p->sources[from->source],
+                             *reference = &p->sources[p->reference];
     pleat__stretch steady = reference->iteration.steady;
     const pleat__request *items = own->requests.items + from->stretch.item;
     bool same = from->source == p->reference && from->stretch.item == steady.item;

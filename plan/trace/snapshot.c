@@ -100,7 +100,7 @@ typedef struct importer {
     uint64_t visited;     /* dicts and what they hold */
     const node *segments; /* NULL: none */
     const node *events;
-    pleat__recording recording;
+    pleat__snapshot recording;
     pleat__frames frames;
 } importer;
 
@@ -500,7 +500,7 @@ pleat_result pleat__snapshot_decode(const char *path, const uint8_t *bytes, size
     if (result == PLEAT_OK)
         result = pleat_trace_new(&trace);
     if (result == PLEAT_OK)
-        result = pleat__recording_replay(&s.recording, trace);
+        result = pleat__snapshot_replay(&s.recording, trace);
     if (result == PLEAT_OK && s.recording.events.count == 0)
         result = fail(&s, "it holds what was live at the end and no events: " RECORDING_ON);
     pleat__arena_destroy(s.recording.arena);

@@ -29,7 +29,7 @@ typedef struct pleat__entry {
     uint64_t time_us;
     const char *label;
     uint32_t label_length;
-    uint32_t site;  /* an ALLOC's, in pleat__recording.sites */
+    uint32_t site;  /* an ALLOC's, in pleat__snapshot.sites */
     uint8_t action; /* pleat__action */
 } pleat__entry;
 
@@ -47,7 +47,7 @@ typedef struct pleat__site {
 } pleat__site;
 
 /* One device's. */
-typedef struct pleat__recording {
+typedef struct pleat__snapshot {
     const char *path; /* for messages */
     pleat__arena *arena;
     int device;
@@ -57,16 +57,15 @@ typedef struct pleat__recording {
     size_t site_capacity;
     pleat__refusal refusal; /* its event: how many of `events` come before it */
     pleat__entries finals; /* live when the snapshot was taken: ALLOC, SEGMENT_ALLOC, SEGMENT_MAP */
-} pleat__recording;
+} pleat__snapshot;
 
 /* Appends. PLEAT_E_INPUT when there are more than any recording has. */
-PLEAT_NODISCARD pleat_result pleat__entries_add(const pleat__recording *recording,
+PLEAT_NODISCARD pleat_result pleat__entries_add(const pleat__snapshot *recording,
                                                 pleat__entries *to, const pleat__entry *added);
-PLEAT_NODISCARD pleat_result pleat__sites_add(pleat__recording *to, const pleat__site *added,
+PLEAT_NODISCARD pleat_result pleat__sites_add(pleat__snapshot *to, const pleat__site *added,
                                               uint32_t *index);
 
 /* Fills an empty trace. Changes the recording. */
-PLEAT_NODISCARD pleat_result pleat__recording_replay(pleat__recording *recording,
-                                                     pleat_trace *trace);
+PLEAT_NODISCARD pleat_result pleat__snapshot_replay(pleat__snapshot *recording, pleat_trace *trace);
 
 #endif

@@ -32,7 +32,7 @@ static void write_line(const char *from, size_t length, line *out)
     out->text[out->length++] = '\n';
 }
 
-static pleat__site site_at(const pleat__recording *recording, uint32_t site)
+static pleat__site site_at(const pleat__snapshot *recording, uint32_t site)
 {
     return site != 0 ? recording->sites[site] : (pleat__site){0};
 }
@@ -96,7 +96,7 @@ static pleat_result make_places(pleat__annotations *a)
 }
 
 /* The line comes behind the annotations of `from`, before its frames. */
-static pleat_result add_site(pleat__recording *to, uint32_t from, const line *said, uint32_t *site)
+static pleat_result add_site(pleat__snapshot *to, uint32_t from, const line *said, uint32_t *site)
 {
     const pleat__site old = site_at(to, from);
     uint32_t length = old.length + said->length;

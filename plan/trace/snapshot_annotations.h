@@ -19,7 +19,7 @@ typedef struct pleat__annotated {
 } pleat__annotated;
 
 typedef struct pleat__annotations {
-    pleat__recording *recording;
+    pleat__snapshot *recording;
     pleat__annotated *known; /* open addressing by what is in it */
     size_t places;           /* of `known`, a power of two */
     size_t count;

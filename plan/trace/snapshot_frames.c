@@ -114,7 +114,7 @@ static void append_frames(const pleat__frames *f, const node *list, bool python,
     }
 }
 
-static pleat_result add_site(pleat__recording *to, const writing *w, uint32_t *site)
+static pleat_result add_site(pleat__snapshot *to, const writing *w, uint32_t *site)
 {
     char *copy = pleat__arena_alloc(to->arena, w->used + 1);
     if (copy == NULL)

@@ -20,7 +20,7 @@ typedef struct pleat__frames_known {
 } pleat__frames_known;
 
 typedef struct pleat__frames {
-    pleat__recording *recording;
+    pleat__snapshot *recording;
     uint8_t name, file, line; /* the words of a frame's keys */
     size_t bytes;             /* of the pickle */
     pleat__frames_known *known;

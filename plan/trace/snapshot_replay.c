@@ -47,7 +47,7 @@ typedef struct tenants {
 } tenants;
 
 typedef struct replayer {
-    pleat__recording *recording;
+    pleat__snapshot *recording;
     pleat__annotations annotations;
     pleat__entries starts; /* live before the first event */
     tenants requests;
@@ -58,7 +58,7 @@ typedef struct replayer {
     uint32_t label_index; /* and its index */
 } replayer;
 
-pleat_result pleat__entries_add(const pleat__recording *recording, pleat__entries *to,
+pleat_result pleat__entries_add(const pleat__snapshot *recording, pleat__entries *to,
                                 const pleat__entry *added)
 {
     if (to->count == ENTRIES_MOST)
@@ -70,7 +70,7 @@ pleat_result pleat__entries_add(const pleat__recording *recording, pleat__entrie
     return PLEAT_OK;
 }
 
-pleat_result pleat__sites_add(pleat__recording *to, const pleat__site *added, uint32_t *index)
+pleat_result pleat__sites_add(pleat__snapshot *to, const pleat__site *added, uint32_t *index)
 {
     do { /* the first is none */
         PLEAT_TRY(pleat__arena_grow(to->arena, &to->sites, &to->site_capacity, to->site_count,
@@ -419,7 +419,7 @@ static pleat_result replay(replayer *s)
     return PLEAT_OK;
 }
 
-pleat_result pleat__recording_replay(pleat__recording *recording, pleat_trace *trace)
+pleat_result pleat__snapshot_replay(pleat__snapshot *recording, pleat_trace *trace)
 {
     replayer s = {.recording = recording, .trace = trace, .annotations = {.recording = recording}};
     PLEAT_TRY(cut_mappings(&s));

@@ -50,11 +50,11 @@ typedef struct pleat__policy_context {
 } pleat__policy_context;
 
 /* How a plan on trial fits the job. */
-typedef enum pleat__fit {
+typedef enum pleat__plan_fit {
     PLEAT__FIT_OPEN = 0, /* nobody can say yet; or there is none */
     PLEAT__FIT_HOLDS,    /* a whole iteration was as planned */
     PLEAT__FIT_FAILS,    /* it was left: the job does something else */
-} pleat__fit;
+} pleat__plan_fit;
 
 /* What can be given back, in the order in which it is asked for. */
 typedef enum pleat__reclaim {
@@ -104,7 +104,7 @@ typedef struct pleat__policy_ops {
      * known yet. The plan outlives the policy. NULL: the policy does not know sizes. */
     const pleat_plan *(*parameter)(const void *self, struct pleat__x *x);
     /* How the plan fits that it was given on trial. NULL: it takes none on trial. */
-    pleat__fit (*fit)(const void *self);
+    pleat__plan_fit (*fit)(const void *self);
     /* What it is doing and why; NULL: it does the same always. */
     const pleat__states *(*states)(const void *self);
 } pleat__policy_ops;

@@ -307,7 +307,7 @@ void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf)
     learn_program(keep);
 }
 
-static pleat__fit fit_of(const pleat_runtime *runtime)
+static pleat__plan_fit fit_of(const pleat_runtime *runtime)
 {
     return runtime->keep.plan != NULL ? runtime->ops->fit(runtime->policy) : PLEAT__FIT_FAILS;
 }

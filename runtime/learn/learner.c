@@ -363,7 +363,7 @@ void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
         stop_recording(learner);
 }
 
-pleat__fit pleat__learner_fit(const pleat__learner *learner)
+pleat__plan_fit pleat__learner_fit(const pleat__learner *learner)
 {
     bool left = learner->schedule == NULL || learner->schedule->learned;
     if (!learner->tries || learner->trial.on || (learner->due & PLEAT__DUE_LEAVE && !left))

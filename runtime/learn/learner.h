@@ -66,7 +66,7 @@ void pleat__learner_release(pleat__learner *learner);
 PLEAT_NODISCARD pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
                                                  const pleat_plan *plan, bool tries);
 /* How a plan on trial fits. */
-pleat__fit pleat__learner_fit(const pleat__learner *learner);
+pleat__plan_fit pleat__learner_fit(const pleat__learner *learner);
 /* A request was served while a plan is on trial. */
 void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed);
 /* The plan file is another job's: it is not followed any more, and its views go as soon as nothing

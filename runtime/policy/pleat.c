@@ -605,7 +605,7 @@ static const pleat_plan *parameter(const void *opaque, pleat__x *x)
     return self->learner.sizes.plan;
 }
 
-static pleat__fit fit(const void *opaque)
+static pleat__plan_fit fit(const void *opaque)
 {
     const policy *self = opaque;
     return pleat__learner_fit(&self->learner);

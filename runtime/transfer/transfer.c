@@ -14,14 +14,16 @@
 pleat_result pleat__transfer_add(pleat__arena *arena, pleat__transfer *transfer, pleat_va from,
                                  pleat_va to)
 {
-    pleat__piece *last = transfer->count > 0 ? &transfer->pieces[transfer->count - 1] : NULL;
+    pleat__transfer_piece *last =
+        transfer->count > 0 ? &transfer->pieces[transfer->count - 1] : NULL;
     if (last != NULL && last->address + last->bytes == from) {
         last->bytes += to - from;
         return PLEAT_OK;
     }
     PLEAT_TRY(pleat__arena_grow(arena, &transfer->pieces, &transfer->capacity, transfer->count,
                                 sizeof *transfer->pieces));
-    transfer->pieces[transfer->count++] = (pleat__piece){.address = from, .bytes = to - from};
+    transfer->pieces[transfer->count++] =
+        (pleat__transfer_piece){.address = from, .bytes = to - from};
     return PLEAT_OK;
 }
 
@@ -67,7 +69,7 @@ static void destroy_streams(const pleat__copying *copying)
 }
 
 static pleat_result copy_piece(const pleat__copying *copying, const pleat__copy_stream *by,
-                               const pleat__piece *piece)
+                               const pleat__transfer_piece *piece)
 {
     const pleat_vmm_ops *ops = copying->vmm.ops;
     uint64_t host = (uint64_t)(uintptr_t)piece->host;
@@ -145,7 +147,8 @@ static pleat_result next_block(placing *to)
 }
 
 /* As much of a piece as fits, at most PIECE_BYTES, gets a place; `rest` is what is left of it. */
-static pleat_result place_part(placing *to, pleat__piece *rest, const pleat__piece **part)
+static pleat_result place_part(placing *to, pleat__transfer_piece *rest,
+                               const pleat__transfer_piece **part)
 {
     pleat__transfer *placed = &to->placed;
     if (to->left == 0)
@@ -155,7 +158,7 @@ static pleat_result place_part(placing *to, pleat__piece *rest, const pleat__pie
     PLEAT_TRY(pleat__arena_grow(to->pinned->arena, &placed->pieces, &placed->capacity,
                                 placed->count, sizeof *placed->pieces));
     placed->pieces[placed->count] =
-        (pleat__piece){.address = rest->address, .bytes = bytes, .host = to->at};
+        (pleat__transfer_piece){.address = rest->address, .bytes = bytes, .host = to->at};
     *part = &placed->pieces[placed->count++];
     rest->address += bytes;
     rest->bytes -= bytes;
@@ -171,9 +174,9 @@ static pleat_result mark_part(pleat__copying *copying, placing *to)
     return PLEAT_OK;
 }
 
-static pleat_result copy_part(pleat__copying *copying, placing *to, pleat__piece *rest)
+static pleat_result copy_part(pleat__copying *copying, placing *to, pleat__transfer_piece *rest)
 {
-    const pleat__piece *part;
+    const pleat__transfer_piece *part;
     PLEAT_TRY(place_part(to, rest, &part));
     PLEAT_TRY(copy_piece(copying, &copying->streams[copying->next++ % PLEAT__COPY_STREAMS], part));
     to->unmarked_from = to->unmarked_bytes == 0 ? part->address : to->unmarked_from;
@@ -184,7 +187,7 @@ static pleat_result copy_part(pleat__copying *copying, placing *to, pleat__piece
 static pleat_result copy_all(pleat__copying *copying, placing *to, const pleat__transfer *transfer)
 {
     for (size_t p = 0; p < transfer->count; p++)
-        for (pleat__piece rest = transfer->pieces[p]; rest.bytes > 0;)
+        for (pleat__transfer_piece rest = transfer->pieces[p]; rest.bytes > 0;)
             PLEAT_TRY(copy_part(copying, to, &rest));
     return to->unmarked_bytes > 0 ? mark_part(copying, to) : PLEAT_OK;
 }
@@ -250,7 +253,7 @@ static bool is_next_below(const pleat__copying *copying, pleat_va end)
     const pleat__transfer *transfer = copying->transfer;
     if (copying->next == transfer->count)
         return false;
-    const pleat__piece *next = &transfer->pieces[copying->next];
+    const pleat__transfer_piece *next = &transfer->pieces[copying->next];
     return next->address + next->bytes <= end;
 }
 
@@ -260,7 +263,7 @@ static pleat_result give(pleat__copying *copying, pleat__copy_stream *stream, pl
     size_t t = (size_t)(stream->given % PLEAT__COPY_TAKES);
     uint64_t bytes = 0;
     do {
-        const pleat__piece *piece = &copying->transfer->pieces[copying->next++];
+        const pleat__transfer_piece *piece = &copying->transfer->pieces[copying->next++];
         PLEAT_TRY(copy_piece(copying, stream, piece));
         bytes += piece->bytes;
     } while (is_next_below(copying, end) &&

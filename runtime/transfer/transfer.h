@@ -17,14 +17,14 @@
 #define PLEAT__COPY_TAKES   2 /* inward, of a stream: one is set up while the other one runs */
 
 /* A piece, and where it is kept. */
-typedef struct pleat__piece {
+typedef struct pleat__transfer_piece {
     pleat_va address;
     uint64_t bytes;
     char *host;
-} pleat__piece;
+} pleat__transfer_piece;
 
 typedef struct pleat__transfer {
-    pleat__piece *pieces;
+    pleat__transfer_piece *pieces;
     size_t count, capacity;
     size_t *blocks; /* of pinned memory, by index */
     size_t block_count, block_capacity;

@@ -5,7 +5,7 @@
 
 #include <plan/remat/run.h>
 
-static void run(const pleat__log *log, uint64_t peak)
+static void run(const pleat__operator_log *log, uint64_t peak)
 {
     for (int p = 0; p < PLEAT__REMAT_POLICIES; p++) {
         const pleat__remat_options options = {.policy = (pleat__remat_policy)p,
@@ -22,11 +22,11 @@ static void run(const pleat__log *log, uint64_t peak)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     pleat__arena *arena;
-    pleat__log log;
+    pleat__operator_log log;
     uint64_t peak;
     if (pleat__arena_create(&arena) != PLEAT_OK)
         return 0;
-    pleat_result result = pleat__log_decode("the file", data, size, arena, &log);
+    pleat_result result = pleat__operator_log_decode("the file", data, size, arena, &log);
     fuzz_answer(result, "the file");
     /* A pool of more than a TiB is a table of chunks that takes the fuzzer's memory. */
     if (result == PLEAT_OK && pleat__remat_peak(&log, &peak) == PLEAT_OK && peak < 1ull << 40)

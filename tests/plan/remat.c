@@ -296,9 +296,9 @@ static void remat_chunks_free_what_is_asked_and_no_more(void **state)
     "{\"INSTRUCTION\":\"ALIAS\",\"NAME\":\"" out "\",\"ALIAS\":\"-1\"}\n"
 #define RELEASE(name) "{\"INSTRUCTION\":\"RELEASE\",\"NAME\":\"" name "\"}\n"
 
-static pleat_result decode(const char *text, pleat__log *log)
+static pleat_result decode(const char *text, pleat__operator_log *log)
 {
-    return pleat__log_decode("made up", (const uint8_t *)text, strlen(text), arena, log);
+    return pleat__operator_log_decode("made up", (const uint8_t *)text, strlen(text), arena, log);
 }
 
 static void remat_log_refuses_what_is_wrong(void **state)
@@ -329,7 +329,7 @@ static void remat_log_refuses_what_is_wrong(void **state)
         START "{\"INSTRUCTION\":\"RELEASE\",\"NAME\":{\"a\":1}}",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        pleat__log log;
+        pleat__operator_log log;
         assert_result(decode(wrong[i], &log), PLEAT_E_INPUT);
         assert_non_null(strstr(pleat_last_error()->text, "made up"));
     }
@@ -338,7 +338,7 @@ static void remat_log_refuses_what_is_wrong(void **state)
 static pleat_result run_text(const char *text, pleat__remat_policy policy, uint64_t budget,
                              pleat__remat_figures *figures)
 {
-    pleat__log log;
+    pleat__operator_log log;
     pleat__remat_options best, options = {.policy = policy,
                                           .budget_bytes = budget,
                                           .chunk_bytes = 2u << 20,

@@ -16,7 +16,7 @@ import suite  # noqa: E402
 
 PROGRAM = sys.argv[1]
 RULES = ("free-check", "pending", "handover", "budget", "quarantine", "proof", "torch", "gmlake", "stweaver",
-         "period", "recipe", "trim", "pause", "spill", "limits", "log", "link", "ledger")
+         "period", "recipe", "trim", "pause", "spill", "limits", "log", "link", "shadow", "ledger")
 
 
 def run(*arguments):

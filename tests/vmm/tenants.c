@@ -607,7 +607,8 @@ static void scribble(stage *of, uint64_t random)
     for (bool first = true;; first = false) {
         uint64_t word = draw(&random) % 4 == 0 ? UINT64_MAX : draw(&random) % (2 * DEVICE);
         words[draw(&random) % 2 == 0 ? draw(&random) % 16
-                                     : 512 + draw(&random) % (8 * sizeof(pleat__slot) / 8)] = word;
+                                     : 512 + draw(&random) % (8 * sizeof(pleat__ledger_slot) / 8)] =
+            word;
         if (first)
             atomic_fetch_add(&of->scribbling, 1);
     }

@@ -40,7 +40,7 @@ typedef struct row {
 
 typedef struct job {
     const options *o;
-    pleat__log log;
+    pleat__operator_log log;
     uint64_t peak_bytes;
     json_writer json;
     cli_table table;
@@ -308,7 +308,7 @@ static int remat(const options *o)
     pleat_result result = pleat__arena_create(&arena);
     if (result != PLEAT_OK)
         return cli_failed("remat", result);
-    result = pleat__log_read(o->log, arena, &j.log);
+    result = pleat__operator_log_read(o->log, arena, &j.log);
     if (result == PLEAT_OK)
         result = pleat__remat_peak(&j.log, &j.peak_bytes);
     if (result == PLEAT_OK)

@@ -50,7 +50,7 @@ void pleat__host_spend(pleat__host *host, double ns)
 
 void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule)
 {
-    pleat__host_spend(host, handle + granule * (double)(bytes / host->ledger.granularity));
+    pleat__host_spend(host, handle + granule * (double)(bytes / host->shadow.granularity));
 }
 
 bool pleat__host_is_device(const pleat__host *host, int device)
@@ -76,7 +76,7 @@ static pleat_result granularity(void *self, int device, uint64_t *minimum, uint6
     const pleat__host *host = self;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    *minimum = *recommended = host->ledger.granularity;
+    *minimum = *recommended = host->shadow.granularity;
     return PLEAT_OK;
 }
 
@@ -123,8 +123,8 @@ static pleat_result process_memory(void *self, int device, uint64_t *used, uint6
 
 /* ---- physical memory ---- */
 
-/* The ledger's: nothing refers to the piece any more. */
-static void drop_piece(void *owner, const pleat__piece *piece)
+/* The shadow's: nothing refers to the piece any more. */
+static void drop_piece(void *owner, const pleat__shadow_piece *piece)
 {
     pleat__host *host = owner;
     if (piece->file >= 0)
@@ -150,13 +150,13 @@ static pleat_result add_memory(pleat__host *host, int device, uint64_t bytes, in
                            (unsigned long long)room_of(host, device), (unsigned long long)bytes);
     if (bytes > FILE_BYTES - owner->next_offset)
         return pleat__fail(PLEAT_E_LIMIT, "create: the file of device %d has been used up", device);
-    const pleat__piece piece = {.bytes = bytes,
-                                .native = owner->next_offset,
-                                .device = device,
-                                .file = file,
-                                .foreign = foreign,
-                                .on_host = on_host};
-    *handle = pleat__ledger_add_piece(&host->ledger, &piece);
+    const pleat__shadow_piece piece = {.bytes = bytes,
+                                       .native = owner->next_offset,
+                                       .device = device,
+                                       .file = file,
+                                       .foreign = foreign,
+                                       .on_host = on_host};
+    *handle = pleat__shadow_add_piece(&host->shadow, &piece);
     if (*handle == 0)
         return pleat__fail(PLEAT_E_NO_MEMORY, "create: no host memory for its record");
     owner->next_offset += bytes;
@@ -185,13 +185,13 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
     pleat__host *host = self;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    if (!pleat__ledger_granular(&host->ledger, bytes) ||
+    if (!pleat__shadow_granular(&host->shadow, bytes) ||
         (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST)) != 0)
         return pleat__fail(PLEAT_E_INVALID,
                            "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or "
                            "unknown flags",
                            (unsigned long long)bytes, flags,
-                           (unsigned long long)host->ledger.granularity);
+                           (unsigned long long)host->shadow.granularity);
     int file = -1;
     if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && (file = make_file("pleat-shared", bytes)) < 0)
         return PLEAT_E_IO;
@@ -211,10 +211,10 @@ static pleat_result release(void *self, pleat_handle handle)
     uint32_t piece;
     uint64_t bytes = 0;
     pthread_mutex_lock(&host->lock);
-    pleat_result result = pleat__ledger_piece_of(&host->ledger, "release", handle, &piece);
+    pleat_result result = pleat__shadow_piece_of(&host->shadow, "release", handle, &piece);
     if (result == PLEAT_OK) {
-        bytes = pleat__piece_at(&host->ledger, piece)->bytes;
-        pleat__ledger_drop_handle(&host->ledger, handle);
+        bytes = pleat__shadow_piece_at(&host->shadow, piece)->bytes;
+        pleat__shadow_drop_handle(&host->shadow, handle);
     }
     pleat__host_cost(host, bytes, host->costs.release_handle, host->costs.release_granule);
     pthread_mutex_unlock(&host->lock);
@@ -229,8 +229,8 @@ static pleat_result export_handle(void *self, pleat_handle handle, int *fd)
     uint32_t piece = 0;
     int file = -1, copy = -1;
     pthread_mutex_lock(&host->lock);
-    pleat_result result = pleat__ledger_piece_of(&host->ledger, "export", handle, &piece);
-    if (result == PLEAT_OK && (file = pleat__piece_at(&host->ledger, piece)->file) < 0)
+    pleat_result result = pleat__shadow_piece_of(&host->shadow, "export", handle, &piece);
+    if (result == PLEAT_OK && (file = pleat__shadow_piece_at(&host->shadow, piece)->file) < 0)
         result = pleat__fail(PLEAT_E_INVALID, "export: 0x%llx was not created shareable",
                              (unsigned long long)handle);
     if (result == PLEAT_OK && (copy = fcntl(file, F_DUPFD_CLOEXEC, 0)) < 0)
@@ -244,9 +244,9 @@ static pleat_result export_handle(void *self, pleat_handle handle, int *fd)
 /* The piece whose file this is, as index + 1; 0: another process's. */
 static uint32_t piece_of_file(const pleat__host *host, const struct stat *file)
 {
-    for (uint32_t p = 1; p <= host->ledger.piece_count; p++) {
+    for (uint32_t p = 1; p <= host->shadow.piece_count; p++) {
         struct stat own;
-        const pleat__piece *piece = pleat__piece_at(&host->ledger, p);
+        const pleat__shadow_piece *piece = pleat__shadow_piece_at(&host->shadow, p);
         if (piece->bytes != 0 && piece->file >= 0 && fstat(piece->file, &own) == 0 &&
             own.st_dev == file->st_dev && own.st_ino == file->st_ino)
             return p;
@@ -273,7 +273,7 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
     struct stat file;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    if (!pleat__ledger_granular(&host->ledger, bytes) || fcntl(fd, F_GET_SEALS) < 0 ||
+    if (!pleat__shadow_granular(&host->shadow, bytes) || fcntl(fd, F_GET_SEALS) < 0 ||
         fstat(fd, &file) != 0 || (uint64_t)file.st_size != bytes)
         return pleat__fail(PLEAT_E_INVALID,
                            "import: descriptor %d is no exported handle of %llu bytes", fd,
@@ -283,7 +283,7 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
     uint32_t piece = piece_of_file(host, &file);
     if (piece == 0)
         result = import_foreign(host, device, fd, bytes, handle);
-    else if ((*handle = pleat__ledger_add_handle(&host->ledger, piece)) == 0)
+    else if ((*handle = pleat__shadow_add_handle(&host->shadow, piece)) == 0)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "import: no host memory for its record");
     pthread_mutex_unlock(&host->lock);
     return result;
@@ -335,12 +335,12 @@ static pleat_result host_free(void *self, int device, void *memory)
 static void destroy(void *self)
 {
     pleat__host *host = self;
-    const pleat__ledger *ledger = &host->ledger;
-    for (size_t r = 0; r < ledger->reservation_count; r++)
-        munmap((void *)(uintptr_t)ledger->reservations[r].va, ledger->reservations[r].bytes);
-    for (size_t p = 0; p < ledger->piece_count; p++)
-        if (ledger->pieces[p].bytes != 0 && ledger->pieces[p].file >= 0)
-            close(ledger->pieces[p].file);
+    const pleat__shadow *shadow = &host->shadow;
+    for (size_t r = 0; r < shadow->reservation_count; r++)
+        munmap((void *)(uintptr_t)shadow->reservations[r].va, shadow->reservations[r].bytes);
+    for (size_t p = 0; p < shadow->piece_count; p++)
+        if (shadow->pieces[p].bytes != 0 && shadow->pieces[p].file >= 0)
+            close(shadow->pieces[p].file);
     for (int d = 0; d < host->device_count; d++)
         if (host->devices[d].file >= 0)
             close(host->devices[d].file);
@@ -442,7 +442,7 @@ pleat_result pleat_vmm_host(const pleat_host_options *options, pleat_vmm *out)
     }
     host->arena = arena;
     host->device_count = checked.devices;
-    host->ledger = (pleat__ledger){
+    host->shadow = (pleat__shadow){
         .arena = arena, .granularity = checked.granularity, .dropped = drop_piece, .owner = host};
     host->device_bytes = checked.device_bytes;
     host->area_limit = read_area_limit();
@@ -474,13 +474,13 @@ pleat_result pleat_host_physical(const pleat_vmm *vmm, pleat_va va, uint64_t *de
     if (host == NULL)
         return PLEAT_E_INVALID;
     pleat_result result = PLEAT_E_NOT_FOUND;
-    pleat__place place;
+    pleat__shadow_span span;
     pthread_mutex_lock(&host->lock);
-    if (pleat__ledger_find(&host->ledger, va, &place)) {
-        const pleat__ledger_page *page = &place.reservation->page[place.first];
+    if (pleat__shadow_find(&host->shadow, va, &span)) {
+        const pleat__shadow_page *page = &span.reservation->page[span.first];
         if (page->piece != 0) {
-            *device_offset = pleat__piece_at(&host->ledger, page->piece)->native +
-                             page->index * host->ledger.granularity + va % host->ledger.granularity;
+            *device_offset = pleat__shadow_piece_at(&host->shadow, page->piece)->native +
+                             page->index * host->shadow.granularity + va % host->shadow.granularity;
             result = PLEAT_OK;
         }
     }

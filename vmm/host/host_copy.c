@@ -26,12 +26,12 @@ static bool has_access(const pleat__reservation *reservation, pleat_va at, pleat
 /* What lies in no reservation is the program's own. */
 static bool is_reachable(const pleat__host *host, pleat_va at, uint64_t bytes)
 {
-    const pleat__ledger *ledger = &host->ledger;
+    const pleat__shadow *shadow = &host->shadow;
     pleat_va end;
     if (!pleat__add(at, bytes, &end))
         return false;
-    for (size_t r = 0; r < ledger->reservation_count; r++)
-        if (!has_access(&ledger->reservations[r], at, end, ledger->granularity))
+    for (size_t r = 0; r < shadow->reservation_count; r++)
+        if (!has_access(&shadow->reservations[r], at, end, shadow->granularity))
             return false;
     return true;
 }

@@ -8,7 +8,7 @@
 #include <internal/devices.h>
 #include <pthread.h>
 #include <vmm/host/host.h>
-#include <vmm/ledger.h>
+#include <vmm/shadow.h>
 
 /* Flags of a page. */
 enum {
@@ -70,7 +70,7 @@ typedef struct pleat__host {
 
     /* A piece's `native` is its offset in the device's file, given out once and never again; `file`
      * is a shareable piece's own memfd. */
-    pleat__ledger ledger;
+    pleat__shadow shadow;
 
     pleat__host_stream *streams;
     size_t stream_count, stream_capacity;

@@ -15,26 +15,26 @@
 
 /* ---- kernel areas ---- */
 
-static int file_of(const pleat__host *host, const pleat__piece *piece)
+static int file_of(const pleat__host *host, const pleat__shadow_piece *piece)
 {
     return piece->file >= 0 ? piece->file : host->devices[piece->device].file;
 }
 
-static uint64_t file_offset(const pleat__host *host, const pleat__ledger_page *page)
+static uint64_t file_offset(const pleat__host *host, const pleat__shadow_page *page)
 {
-    const pleat__piece *piece = pleat__piece_at(&host->ledger, page->piece);
-    return (piece->file >= 0 ? 0 : piece->native) + page->index * host->ledger.granularity;
+    const pleat__shadow_piece *piece = pleat__shadow_piece_at(&host->shadow, page->piece);
+    return (piece->file >= 0 ? 0 : piece->native) + page->index * host->shadow.granularity;
 }
 
 /* Whether the kernel holds two neighbouring pages in one area. */
-static bool joined(const pleat__host *host, const pleat__ledger_page *a,
-                   const pleat__ledger_page *b)
+static bool joined(const pleat__host *host, const pleat__shadow_page *a,
+                   const pleat__shadow_page *b)
 {
     if (a->flags == 0 || b->flags == 0)
         return a->flags == b->flags;
-    return file_of(host, pleat__piece_at(&host->ledger, a->piece)) ==
-               file_of(host, pleat__piece_at(&host->ledger, b->piece)) &&
-           file_offset(host, a) + host->ledger.granularity == file_offset(host, b);
+    return file_of(host, pleat__shadow_piece_at(&host->shadow, a->piece)) ==
+               file_of(host, pleat__shadow_piece_at(&host->shadow, b->piece)) &&
+           file_offset(host, a) + host->shadow.granularity == file_offset(host, b);
 }
 
 /* Borders between areas at the pages [first, last] and at both ends of them. */
@@ -63,13 +63,13 @@ static pleat_result refused_by_kernel(const pleat__host *host, const char *verb)
 static void *page_address(const pleat__host *host, const pleat__reservation *reservation,
                           uint64_t page)
 {
-    return (char *)(uintptr_t)reservation->va + page * host->ledger.granularity;
+    return (char *)(uintptr_t)reservation->va + page * host->shadow.granularity;
 }
 
 static bool hide(const pleat__host *host, const pleat__reservation *reservation, uint64_t first,
                  uint64_t count)
 {
-    return mmap(page_address(host, reservation, first), count * host->ledger.granularity, PROT_NONE,
+    return mmap(page_address(host, reservation, first), count * host->shadow.granularity, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
@@ -106,16 +106,16 @@ pleat_result pleat__host_reserve(void *self, int device, uint64_t bytes, uint64_
                                  pleat_va *va)
 {
     pleat__host *host = self;
-    uint64_t granularity = host->ledger.granularity;
+    uint64_t granularity = host->shadow.granularity;
     if (!pleat__host_is_device(host, device))
         return pleat__host_no_device(host, device);
-    PLEAT_TRY(pleat__ledger_check_reserve(&host->ledger, bytes, align));
+    PLEAT_TRY(pleat__shadow_check_reserve(&host->shadow, bytes, align));
     char *start = reserve_aligned(bytes, align > granularity ? align : granularity);
     if (start == NULL)
         return pleat__fail_errno(PLEAT_E_OUT_OF_MEMORY, "reserve: no room for %llu bytes",
                                  (unsigned long long)bytes);
     pthread_mutex_lock(&host->lock);
-    pleat_result result = pleat__ledger_add_range(&host->ledger, (uintptr_t)start, bytes);
+    pleat_result result = pleat__shadow_add_range(&host->shadow, (uintptr_t)start, bytes);
     host->areas += result == PLEAT_OK;
     pleat__host_cost(host, 0, host->costs.reserve, 0);
     pthread_mutex_unlock(&host->lock);
@@ -130,11 +130,11 @@ pleat_result pleat__host_free_range(void *self, pleat_va va, uint64_t bytes)
 {
     pleat__host *host = self;
     pthread_mutex_lock(&host->lock);
-    pleat_result result = pleat__ledger_check_free(&host->ledger, va, bytes);
+    pleat_result result = pleat__shadow_check_free(&host->shadow, va, bytes);
     if (result == PLEAT_OK && munmap((void *)(uintptr_t)va, bytes) != 0)
         result = pleat__fail_errno(PLEAT_E_IO, "free_range: munmap");
     if (result == PLEAT_OK) {
-        pleat__ledger_drop_range(&host->ledger, va);
+        pleat__shadow_drop_range(&host->shadow, va);
         host->areas--;
     }
     pleat__host_cost(host, 0, host->costs.free_range, 0);
@@ -147,11 +147,11 @@ pleat_result pleat__host_free_range(void *self, pleat_va va, uint64_t bytes)
 pleat_result pleat__host_map(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
 {
     pleat__host *host = self;
-    pleat__place place;
+    pleat__shadow_span span;
     pthread_mutex_lock(&host->lock);
-    pleat_result result = pleat__ledger_check_map(&host->ledger, va, bytes, handle, &place);
+    pleat_result result = pleat__shadow_check_map(&host->shadow, va, bytes, handle, &span);
     if (result == PLEAT_OK)
-        pleat__ledger_set_map(&host->ledger, &place);
+        pleat__shadow_set_map(&host->shadow, &span);
     pleat__host_cost(host, bytes, host->costs.map_handle, 0);
     pthread_mutex_unlock(&host->lock);
     return result;
@@ -176,10 +176,10 @@ static pleat_result show_pending(const pleat__host *host, const pleat__reservati
         if (reservation->page[p].flags != PLEAT__HOST_PENDING)
             continue;
         next = run_end(host, reservation, p, end, PLEAT__HOST_PENDING);
-        const pleat__ledger_page *page = &reservation->page[p];
-        if (mmap(page_address(host, reservation, p), (next - p) * host->ledger.granularity,
+        const pleat__shadow_page *page = &reservation->page[p];
+        if (mmap(page_address(host, reservation, p), (next - p) * host->shadow.granularity,
                  PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                 file_of(host, pleat__piece_at(&host->ledger, page->piece)),
+                 file_of(host, pleat__shadow_piece_at(&host->shadow, page->piece)),
                  (off_t)file_offset(host, page)) != MAP_FAILED)
             continue;
         pleat_result result = refused_by_kernel(host, "set_access");
@@ -201,13 +201,13 @@ static pleat_result check_devices(const pleat__host *host, const int *devices, i
     return PLEAT_OK;
 }
 
-static void cost_of_maps(pleat__host *host, const pleat__place *place, double handle,
+static void cost_of_maps(pleat__host *host, const pleat__shadow_span *span, double handle,
                          double granule)
 {
     if (!host->modelled)
         return;
-    for (uint64_t p = place->first; p < place->first + place->count; p++)
-        pleat__host_spend(host, (place->reservation->page[p].index == 0 ? handle : 0) + granule);
+    for (uint64_t p = span->first; p < span->first + span->count; p++)
+        pleat__host_spend(host, (span->reservation->page[p].index == 0 ? handle : 0) + granule);
 }
 
 static pleat_result grant(pleat__host *host, const pleat__reservation *reservation, uint64_t first,
@@ -235,41 +235,40 @@ pleat_result pleat__host_set_access(void *self, pleat_va va, uint64_t bytes, con
                                     int count)
 {
     pleat__host *host = self;
-    pleat__place place;
+    pleat__shadow_span span;
     PLEAT_TRY(check_devices(host, devices, count));
     pthread_mutex_lock(&host->lock);
-    pleat_result result = pleat__ledger_check_maps(&host->ledger, "set_access", va, bytes, &place);
+    pleat_result result = pleat__shadow_check_maps(&host->shadow, "set_access", va, bytes, &span);
     if (result == PLEAT_OK) {
-        result = grant(host, place.reservation, place.first, place.count);
-        cost_of_maps(host, &place, host->costs.access_handle, host->costs.access_granule);
+        result = grant(host, span.reservation, span.first, span.count);
+        cost_of_maps(host, &span, host->costs.access_handle, host->costs.access_granule);
     }
     pthread_mutex_unlock(&host->lock);
     return result;
 }
 
 /* post of a kernel that has hidden the range */
-static void forget_maps(pleat__host *host, const pleat__place *place)
+static void forget_maps(pleat__host *host, const pleat__shadow_span *span)
 {
-    uint64_t before = borders(host, place->reservation, place->first, place->count);
-    for (uint64_t p = place->first; p < place->first + place->count; p++)
-        place->reservation->page[p].flags = 0;
-    host->areas =
-        host->areas - before + borders(host, place->reservation, place->first, place->count);
-    pleat__ledger_clear_maps(&host->ledger, place);
+    uint64_t before = borders(host, span->reservation, span->first, span->count);
+    for (uint64_t p = span->first; p < span->first + span->count; p++)
+        span->reservation->page[p].flags = 0;
+    host->areas = host->areas - before + borders(host, span->reservation, span->first, span->count);
+    pleat__shadow_clear_maps(&host->shadow, span);
 }
 
 pleat_result pleat__host_unmap(void *self, pleat_va va, uint64_t bytes)
 {
     pleat__host *host = self;
-    pleat__place place;
+    pleat__shadow_span span;
     pthread_mutex_lock(&host->lock);
-    pleat_result result = pleat__ledger_check_maps(&host->ledger, "unmap", va, bytes, &place);
-    if (result == PLEAT_OK && !hide(host, place.reservation, place.first, place.count))
+    pleat_result result = pleat__shadow_check_maps(&host->shadow, "unmap", va, bytes, &span);
+    if (result == PLEAT_OK && !hide(host, span.reservation, span.first, span.count))
         result = refused_by_kernel(host, "unmap");
     if (result == PLEAT_OK) {
         pleat__host_copies_lose(host, va, bytes);
-        cost_of_maps(host, &place, host->costs.unmap_handle, host->costs.unmap_granule);
-        forget_maps(host, &place);
+        cost_of_maps(host, &span, host->costs.unmap_handle, host->costs.unmap_granule);
+        forget_maps(host, &span);
     }
     pthread_mutex_unlock(&host->lock);
     return result;

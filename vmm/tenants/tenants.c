@@ -61,7 +61,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 /* The tenant's own fields as it knows them. Under its lock. */
 static void write_own(const pleat__tenant *tenant)
 {
-    pleat__slot *slot = &tenant->file->map->slots[tenant->slot];
+    pleat__ledger_slot *slot = &tenant->file->map->slots[tenant->slot];
     atomic_store(&slot->use_bytes, tenant->use);
     atomic_store(&slot->other_bytes, tenant->other);
     atomic_store(&slot->idle_bytes, tenant->idle);
@@ -131,7 +131,7 @@ static void program_name(char name[PLEAT__TENANT_NAME])
 }
 
 /* Letters that a terminal, JSON and Prometheus take as they are. */
-static void write_name(pleat__slot *slot, const char *given)
+static void write_name(pleat__ledger_slot *slot, const char *given)
 {
     char name[PLEAT__TENANT_NAME];
     uint64_t words[sizeof name / sizeof(uint64_t)] = {0};
@@ -182,7 +182,7 @@ static pleat_result enter(pleat__tenant *tenant, const pleat__tenant_options *op
     others all = sum_others(file, PLEAT__TENANTS_MOST, options->priority, tenant->device_bytes);
     PLEAT_TRY(check_guarantee(options->guarantee_bytes, all.guaranteed, cap, tenant->device_bytes));
     PLEAT_TRY(take_slot(file, &tenant->slot));
-    pleat__slot *slot = &file->map->slots[tenant->slot];
+    pleat__ledger_slot *slot = &file->map->slots[tenant->slot];
     write_name(slot, options->name);
     atomic_store(&slot->pid, (uint64_t)getpid());
     atomic_store(&slot->uid, geteuid());
@@ -239,7 +239,7 @@ void pleat__tenant_leave(pleat__tenant *tenant)
 
 void pleat__tenant_raise(pleat__tenant *tenant, uint64_t cap_bytes)
 {
-    pleat__slot *slot = &tenant->file->map->slots[tenant->slot];
+    pleat__ledger_slot *slot = &tenant->file->map->slots[tenant->slot];
     uint64_t cap = least(cap_bytes, tenant->device_bytes), was = tenant->cap;
     if (cap > was && atomic_compare_exchange_strong(&slot->cap_bytes, &was, cap))
         tenant->cap = cap;
@@ -251,7 +251,7 @@ void pleat__tenant_raise(pleat__tenant *tenant, uint64_t cap_bytes)
  * ledger's lock, which a claim would wait for: who sets terms meanwhile may have to do it again. */
 static void heal(const pleat__tenant *tenant)
 {
-    pleat__slot *slot = &tenant->file->map->slots[tenant->slot];
+    pleat__ledger_slot *slot = &tenant->file->map->slots[tenant->slot];
     atomic_store(&slot->pid, (uint64_t)getpid());
     atomic_store(&slot->uid, geteuid());
     write_name(slot, NULL);
@@ -501,7 +501,7 @@ static pleat_result set(pleat__tenants *tenants, uint64_t serial, const uint64_t
     uint64_t least_bytes = guarantee != NULL ? *guarantee : entry.guarantee_bytes;
     others all = sum_others(tenants->file, at, 0, tenants->device_bytes);
     PLEAT_TRY(check_guarantee(least_bytes, all.guaranteed, most, tenants->device_bytes));
-    pleat__slot *slot = &tenants->file->map->slots[at];
+    pleat__ledger_slot *slot = &tenants->file->map->slots[at];
     atomic_store(&slot->guarantee_bytes, least_bytes);
     atomic_store(&slot->cap_bytes, most);
     if (priority != NULL)

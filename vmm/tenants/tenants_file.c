@@ -116,7 +116,7 @@ static pleat_result check_head(const pleat__ledger_map *map, const char *path, c
 {
     if (memcmp(map->magic, magic, sizeof magic) != 0)
         return distrust(path, "it does not begin like one");
-    if (map->version != VERSION || map->slot_bytes != sizeof(pleat__slot))
+    if (map->version != VERSION || map->slot_bytes != sizeof(pleat__ledger_slot))
         return distrust(path, "it is of another version");
     if (memchr(map->device, '\0', sizeof map->device) == NULL || strcmp(map->device, device) != 0)
         return distrust(path, "it is of another device");
@@ -132,7 +132,7 @@ static pleat_result check_head(const pleat__ledger_map *map, const char *path, c
 static pleat_result make_file(const char *path, const char *device, uint64_t device_bytes,
                               long group)
 {
-    pleat__ledger_map head = {.version = VERSION, .slot_bytes = sizeof(pleat__slot)};
+    pleat__ledger_map head = {.version = VERSION, .slot_bytes = sizeof(pleat__ledger_slot)};
     char link[64];
     memcpy(head.magic, magic, sizeof magic);
     snprintf(head.device, sizeof head.device, "%s", device);
@@ -417,7 +417,7 @@ bool pleat__ledger_read_name(const pleat__ledger_file *file, uint32_t slot,
 bool pleat__ledger_read(const pleat__ledger_file *file, uint32_t slot, uint64_t device_bytes,
                         pleat__tenant_entry *entry)
 {
-    const pleat__slot *at = &file->map->slots[slot];
+    const pleat__ledger_slot *at = &file->map->slots[slot];
     uint64_t serial = atomic_load(&at->serial);
     if (serial == 0)
         return false;

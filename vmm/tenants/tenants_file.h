@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 /* An entry; each word is written by itself. 256 bytes. */
-typedef struct pleat__slot {
+typedef struct pleat__ledger_slot {
     _Atomic uint64_t serial; /* 0: nobody's; written last, and first when it ends */
     _Atomic uint64_t pid, uid;
     _Atomic uint64_t guarantee_bytes, cap_bytes, priority; /* anybody's to set */
@@ -18,7 +18,7 @@ typedef struct pleat__slot {
     _Atomic uint64_t use_bytes, other_bytes, idle_bytes, host_bytes, want_bytes, want_ns;
     _Atomic uint64_t name[PLEAT__TENANT_NAME / sizeof(uint64_t)]; /* its letters, as in memory */
     unsigned char spare[120];
-} pleat__slot;
+} pleat__ledger_slot;
 
 /* The whole file. */
 typedef struct pleat__ledger_map {
@@ -29,10 +29,10 @@ typedef struct pleat__ledger_map {
     _Atomic uint64_t serial; /* of the last tenant */
     _Atomic uint64_t news;   /* changes of wants and terms */
     unsigned char spare[3992];
-    pleat__slot slots[PLEAT__TENANTS_MOST];
+    pleat__ledger_slot slots[PLEAT__TENANTS_MOST];
 } pleat__ledger_map;
 
-_Static_assert(sizeof(pleat__slot) == 256, "the file's layout");
+_Static_assert(sizeof(pleat__ledger_slot) == 256, "the file's layout");
 _Static_assert(sizeof(pleat__ledger_map) == 4096 + 256 * PLEAT__TENANTS_MOST, "the file's layout");
 
 /* A ledger that this process has open; once, however many tenants of it there are. */

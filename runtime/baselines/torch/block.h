@@ -34,7 +34,7 @@ typedef struct pleat__block {
     struct pleat__block *left;  /* FREE: in its bin */
     struct pleat__block *right; /* FREE: in its bin; UNBACKED: in its list; being unbacked: in its
                                    list; unused: free nodes */
-    struct pleat__segment *segment;
+    struct pleat__caching_segment *segment;
     uint32_t age;  /* FREE: the count of searches when it became so */
     uint8_t state; /* pleat__block_state */
     uint8_t unused[3];

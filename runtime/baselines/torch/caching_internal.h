@@ -20,9 +20,9 @@ typedef struct pool {
 } pool;
 
 /* A range from the supplier. Native: backed whole. Expandable: backed where its blocks are. */
-typedef struct pleat__segment {
-    struct pleat__segment *previous;
-    struct pleat__segment *next;
+typedef struct pleat__caching_segment {
+    struct pleat__caching_segment *previous;
+    struct pleat__caching_segment *next;
     pool *pool;
     pleat_va address;
     uint64_t bytes;

@@ -403,7 +403,7 @@ static void tenancy_planned_requests_do_not_ask_the_ledger(void **state)
     for (int i = 0; i < 6; i++)
         one_iteration(f.runtime);
     assert_ok(pleat__ledger_open(&options, &file));
-    pleat__slot *slot = file->map->slots;
+    pleat__ledger_slot *slot = file->map->slots;
     while (atomic_load(&slot->serial) == 0)
         slot++;
     pleat_stats before = pleat_stats_of(f.runtime);

@@ -1,10 +1,10 @@
 /*
- * log.c: see log.h.
+ * operator_log.c: see operator_log.h.
  *
  * JSON  A line is one object of texts, whole numbers, and lists of these; what else JSON has is
  *       refused. Texts are names: an escape in one is kept as it is written.
  */
-#include <plan/remat/log.h>
+#include <plan/remat/operator_log.h>
 
 #include <internal/error.h>
 #include <internal/hash.h>
@@ -49,7 +49,7 @@ typedef struct reader {
     size_t count, room;
     names names;
     size_t step_room;
-    pleat__log *log;
+    pleat__operator_log *log;
 } reader;
 
 PLEAT_PRINTF(2, 3) static pleat_result fail(const reader *r, const char *format, ...)
@@ -303,7 +303,7 @@ static void *room_for(reader *r, size_t count, size_t size)
 
 /* ---- steps ---- */
 
-static pleat_result add_step(reader *r, pleat__log_step step)
+static pleat_result add_step(reader *r, pleat__operator_log_step step)
 {
     if (r->log->count == UINT32_MAX)
         return fail(r, "more than %u steps", UINT32_MAX);
@@ -313,7 +313,7 @@ static pleat_result add_step(reader *r, pleat__log_step step)
     return PLEAT_OK;
 }
 
-static pleat_result read_operator(reader *r, pleat__log_step *step)
+static pleat_result read_operator(reader *r, pleat__operator_log_step *step)
 {
     text name;
     PLEAT_TRY(text_of(r, FIELD_NAME, &name));
@@ -337,7 +337,8 @@ static pleat_result read_operator(reader *r, pleat__log_step *step)
 }
 
 /* The MEMORY and the ALIAS line of one result. */
-static pleat_result read_result(reader *r, const pleat__log_step *step, pleat__log_result *result)
+static pleat_result read_result(reader *r, const pleat__operator_log_step *step,
+                                pleat__operator_log_result *result)
 {
     bool more;
     uint32_t handle;
@@ -370,7 +371,7 @@ static pleat_result read_result(reader *r, const pleat__log_step *step, pleat__l
 
 static pleat_result read_call(reader *r)
 {
-    pleat__log_step step = {.kind = PLEAT__LOG_CALL, .line = r->line};
+    pleat__operator_log_step step = {.kind = PLEAT__OPERATOR_LOG_CALL, .line = r->line};
     PLEAT_TRY(read_operator(r, &step));
     if (!r->has[FIELD_RESULT] || r->values[FIELD_RESULT] == 0)
         return fail(r, "'RESULT' is missing or empty");
@@ -388,7 +389,7 @@ static pleat_result read_call(reader *r)
 
 static pleat_result read_mutate(reader *r)
 {
-    pleat__log_step step = {.kind = PLEAT__LOG_MUTATE, .line = r->line};
+    pleat__operator_log_step step = {.kind = PLEAT__OPERATOR_LOG_MUTATE, .line = r->line};
     PLEAT_TRY(read_operator(r, &step));
     if (!r->has[FIELD_MUTATE] || r->values[FIELD_MUTATE] == 0)
         return fail(r, "'MUTATE' is missing or empty");
@@ -410,7 +411,7 @@ static pleat_result read_mutate(reader *r)
 
 static pleat_result read_constant(reader *r)
 {
-    pleat__log_step step = {.kind = PLEAT__LOG_CONSTANT, .line = r->line};
+    pleat__operator_log_step step = {.kind = PLEAT__OPERATOR_LOG_CONSTANT, .line = r->line};
     bool more;
     uint32_t handle;
     PLEAT_TRY(handle_of(r, FIELD_NAME, &step.handle));
@@ -427,11 +428,12 @@ static pleat_result read_constant(reader *r)
     return add_step(r, step);
 }
 
-static pleat_result read_handles(reader *r, pleat__log_kind kind)
+static pleat_result read_handles(reader *r, pleat__operator_log_kind kind)
 {
-    pleat__log_step step = {.kind = kind, .line = r->line};
-    PLEAT_TRY(handle_of(r, kind == PLEAT__LOG_RELEASE ? FIELD_NAME : FIELD_DST, &step.handle));
-    if (kind != PLEAT__LOG_RELEASE)
+    pleat__operator_log_step step = {.kind = kind, .line = r->line};
+    PLEAT_TRY(
+        handle_of(r, kind == PLEAT__OPERATOR_LOG_RELEASE ? FIELD_NAME : FIELD_DST, &step.handle));
+    if (kind != PLEAT__OPERATOR_LOG_RELEASE)
         PLEAT_TRY(handle_of(r, FIELD_SRC, &step.other));
     return add_step(r, step);
 }
@@ -454,16 +456,16 @@ static pleat_result read_step(reader *r, bool *started)
     if (equals(t, "CONSTANT"))
         return read_constant(r);
     if (equals(t, "COPY"))
-        return read_handles(r, PLEAT__LOG_COPY);
+        return read_handles(r, PLEAT__OPERATOR_LOG_COPY);
     if (equals(t, "COPY_FROM"))
-        return read_handles(r, PLEAT__LOG_COPY_FROM);
+        return read_handles(r, PLEAT__OPERATOR_LOG_COPY_FROM);
     if (equals(t, "RELEASE"))
-        return read_handles(r, PLEAT__LOG_RELEASE);
+        return read_handles(r, PLEAT__OPERATOR_LOG_RELEASE);
     return fail(r, "'%.*s' is no instruction that is known here", shown(t), t.begin);
 }
 
-pleat_result pleat__log_decode(const char *path, const uint8_t *bytes, size_t size,
-                               pleat__arena *arena, pleat__log *out)
+pleat_result pleat__operator_log_decode(const char *path, const uint8_t *bytes, size_t size,
+                                        pleat__arena *arena, pleat__operator_log *out)
 {
     reader r = {.path = path,
                 .arena = arena,
@@ -471,7 +473,7 @@ pleat_result pleat__log_decode(const char *path, const uint8_t *bytes, size_t si
                 .end = (const char *)bytes + size,
                 .log = out};
     bool started = false, more = true;
-    *out = (pleat__log){.path = path};
+    *out = (pleat__operator_log){.path = path};
     PLEAT_TRY(make_names(arena, 1024, &r.names));
     for (;;) {
         PLEAT_TRY(next_object(&r, &more));
@@ -487,7 +489,8 @@ pleat_result pleat__log_decode(const char *path, const uint8_t *bytes, size_t si
     return PLEAT_OK;
 }
 
-pleat_result pleat__log_read(const char *path, pleat__arena *arena, pleat__log *out)
+pleat_result pleat__operator_log_read(const char *path, pleat__arena *arena,
+                                      pleat__operator_log *out)
 {
     uint8_t *bytes;
     size_t size;
@@ -497,5 +500,5 @@ pleat_result pleat__log_read(const char *path, pleat__arena *arena, pleat__log *
                            "'%s': this is no operator log: DTR's patch of PyTorch writes one, an "
                            "object of JSON a line; recordings are for 'pleat explain' and others",
                            path);
-    return pleat__log_decode(path, bytes, size, arena, out);
+    return pleat__operator_log_decode(path, bytes, size, arena, out);
 }
