@@ -7,7 +7,7 @@
 
 #include <internal/error.h>
 #include <internal/utf8.h>
-#include <runtime/base/limits.h>
+#include <runtime/base/environment.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -116,7 +116,7 @@ void cli_forget_limits(void)
     for (char **at = environ; at != NULL && *at != NULL;) {
         size_t length = strcspn(*at, "=");
         snprintf(name, sizeof name, "%.*s", (int)length, *at);
-        if (length < sizeof name && pleat__limits_is_variable(name))
+        if (length < sizeof name && pleat__environment_is_limit(name))
             unsetenv(name); /* what follows moves up */
         else
             at++;

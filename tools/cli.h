@@ -58,8 +58,8 @@ int cli_take_input(const char *command, const char **path);
 /* CLI_BAD_USE, with a message, where writing `output` (NULL: nothing) would lose `input`. */
 int cli_overwrites(const char *command, const char *input, const char *output);
 
-/* Takes the limits of a device's memory out of the environment (runtime/base/limits.h), before any
- * runtime is made: a recorded job on host memory is not of this container. */
+/* Takes the limits of a device's memory out of the environment (runtime/base/environment.h), before
+ * any runtime is made: a recorded job on host memory is not of this container. */
 void cli_forget_limits(void);
 
 /* A text that others made (a recording's labels, the name of a file) as it may be shown: one line,

@@ -35,10 +35,10 @@ pleat_result pleat__limits_begin(pleat_runtime *runtime, uint64_t budget_bytes)
         ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &limits->device_bytes));
     if (ops->identify(runtime->vmm.self, runtime->device, identity) != PLEAT_OK)
         identity[0] = '\0';
-    PLEAT_TRY(pleat__limits_read(runtime->device, identity, &limits->world));
+    PLEAT_TRY(pleat__environment_limit(runtime->device, identity, &limits->world));
     pleat_result known = ops->process_memory(runtime->vmm.self, runtime->device, &used, &limit);
     if (known == PLEAT_OK)
-        pleat__limits_take(&limits->world, limit, "the control group's limit");
+        pleat__limit_take(&limits->world, limit, "the control group's limit");
     /* One that leaves all there is is none. */
     if (limits->world.bytes >= limits->device_bytes)
         limits->world = (pleat__limit){0};

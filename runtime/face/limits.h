@@ -1,7 +1,7 @@
 /*
  * limits.h: the cap of a runtime: the strictest of the budget that it was given, of what the world
- * around leaves to the process (runtime/base/limits.h, and the driver's own limit for the process's
- * control group), and of the device's memory.
+ * around leaves to the process (runtime/base/environment.h, and the driver's own limit for the
+ * process's control group), and of the device's memory.
  *
  * The world's limits hold for all that the process has on the device: the context, libraries,
  * communication. That is measured (the process's memory, as the driver counts it, less Pleat's) and
@@ -11,7 +11,7 @@
 #define PLEAT_RUNTIME_FACE_LIMITS_H
 
 #include <pleat/runtime.h>
-#include <runtime/base/limits.h>
+#include <runtime/base/environment.h>
 #include <stdbool.h>
 
 typedef struct pleat__limits {

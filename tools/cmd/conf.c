@@ -6,7 +6,7 @@
 #include <tools/options.h>
 
 #include <runtime/base/conf.h>
-#include <runtime/base/limits.h>
+#include <runtime/base/environment.h>
 #include <vmm/tenants/tenants_file.h>
 
 #include <internal/devices.h>
@@ -21,7 +21,7 @@ typedef struct allowed {
 static pleat_result read_allowed(allowed *all)
 {
     for (int d = 0; d < PLEAT__DEVICES; d++)
-        PLEAT_TRY(pleat__limits_read(d, "", &all->devices[d]));
+        PLEAT_TRY(pleat__environment_limit(d, "", &all->devices[d]));
     return PLEAT_OK;
 }
 

@@ -1,7 +1,7 @@
 /*
- * limits.c: see limits.h.
+ * environment.c: see environment.h.
  */
-#include <runtime/base/limits.h>
+#include <runtime/base/environment.h>
 
 #include <internal/error.h>
 #include <runtime/base/size.h>
@@ -37,7 +37,7 @@ static bool parse(const char *text, int device, const char *identity, uint64_t *
     return true;
 }
 
-void pleat__limits_take(pleat__limit *strictest, uint64_t bytes, const char *name)
+void pleat__limit_take(pleat__limit *strictest, uint64_t bytes, const char *name)
 {
     if (bytes == 0 || (strictest->bytes != 0 && strictest->bytes <= bytes))
         return;
@@ -63,11 +63,11 @@ static pleat_result read_variable(const char *name, int device, const char *iden
                            "the environment's %s is '%s': a size such as 12g, 3000m or 16Gi is "
                            "wanted, or a list such as 0=1G,1=512M",
                            name, value);
-    pleat__limits_take(strictest, bytes, name);
+    pleat__limit_take(strictest, bytes, name);
     return PLEAT_OK;
 }
 
-pleat_result pleat__limits_read(int device, const char *identity, pleat__limit *strictest)
+pleat_result pleat__environment_limit(int device, const char *identity, pleat__limit *strictest)
 {
     char own[48];
     snprintf(own, sizeof own, OF_DEVICE "%d", device);
@@ -78,7 +78,7 @@ pleat_result pleat__limits_read(int device, const char *identity, pleat__limit *
     return PLEAT_OK;
 }
 
-bool pleat__limits_is_variable(const char *name)
+bool pleat__environment_is_limit(const char *name)
 {
     bool is = strncmp(name, OF_DEVICE, strlen(OF_DEVICE)) == 0;
     for (size_t n = 0; n < NAMES; n++)
