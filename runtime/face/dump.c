@@ -58,7 +58,7 @@ static void gather(snapshot *s, pleat_runtime *runtime)
     s->space = pleat__space_stats_of(runtime->space);
     s->policy = runtime->ops->name;
     s->device = runtime->device;
-    s->limit_bytes = runtime->limit_bytes;
+    s->limit_bytes = runtime->limits.cap_bytes;
     s->has_states = runtime->ops->states != NULL;
     if (s->has_states)
         s->states = *runtime->ops->states(runtime->policy);

@@ -240,11 +240,11 @@ static pleat_result find_plan(pleat__keep *keep, uint64_t bytes)
 static pleat_result make_policy(pleat_runtime *runtime, void **made)
 {
     pleat__keep *keep = &runtime->keep;
-    if (keep->plan->physical_bytes > runtime->limit_bytes)
+    if (keep->plan->physical_bytes > runtime->limits.cap_bytes)
         return pleat__fail(PLEAT_E_BUDGET, "the plan that was kept takes more than there is");
     pleat__policy_context context = runtime->context;
     context.plan = keep->plan;
-    context.limit_bytes = runtime->limit_bytes;
+    context.limit_bytes = runtime->limits.cap_bytes;
     context.tries = true;
     context.again = true;
     return runtime->ops->create(&context, made);

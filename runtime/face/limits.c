@@ -70,37 +70,37 @@ void pleat__limits_follow(pleat_runtime *runtime)
 
 void pleat__limits_settle(pleat_runtime *runtime)
 {
-    const pleat__limits *limits = &runtime->limits;
+    pleat__limits *limits = &runtime->limits;
     uint64_t cap = limits->device_bytes, page = pleat__space_page_bytes(runtime->space);
-    runtime->has_budget = false;
+    limits->has_budget = false;
     if (limits->budget_bytes != 0 && limits->budget_bytes < cap) {
-        runtime->has_budget = true;
+        limits->has_budget = true;
         cap = limits->budget_bytes;
     }
-    runtime->is_limited = false;
+    limits->is_limited = false;
     if (limits->world.bytes != 0) {
         uint64_t other = limits->other_bytes, world = limits->world.bytes;
         uint64_t left = world > other + page ? world - other : page;
-        runtime->is_limited = left < cap;
-        cap = runtime->is_limited ? left : cap;
+        limits->is_limited = left < cap;
+        cap = limits->is_limited ? left : cap;
     }
-    runtime->limit_bytes = cap;
-    pleat__space_set_budget(runtime->space, runtime->has_budget || runtime->is_limited ? cap : 0);
+    limits->cap_bytes = cap;
+    pleat__space_set_budget(runtime->space, limits->has_budget || limits->is_limited ? cap : 0);
     pleat__tenancy_raise(runtime->tenancy, cap);
 }
 
 uint64_t pleat__limits_allowed(const pleat_runtime *runtime)
 {
-    return pleat__tenancy_allowed(runtime->tenancy, runtime->limit_bytes);
+    return pleat__tenancy_allowed(runtime->tenancy, runtime->limits.cap_bytes);
 }
 
 const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t size)
 {
     const pleat__limits *limits = &runtime->limits;
-    if (pleat__limits_allowed(runtime) < runtime->limit_bytes)
+    if (pleat__limits_allowed(runtime) < limits->cap_bytes)
         return "what the device's other tenants leave,";
-    if (!runtime->is_limited)
-        return runtime->has_budget ? "a budget of" : "the device's";
+    if (!limits->is_limited)
+        return limits->has_budget ? "a budget of" : "the device's";
     if (limits->is_measured)
         snprintf(text, size, "what %s leaves (%.2f MiB, less %.2f MiB that are not Pleat's),",
                  limits->world.name, (double)limits->world.bytes / (1 << 20),
@@ -119,12 +119,12 @@ pleat_result pleat_limits_of(pleat_runtime *runtime, pleat_limits *out)
     const pleat__limits *limits = &runtime->limits;
     pleat_limits all = {.size = out->size,
                         .is_measured = limits->is_measured,
-                        .limit_bytes = runtime->limit_bytes,
+                        .limit_bytes = limits->cap_bytes,
                         .other_bytes = limits->other_bytes,
                         .process_bytes = limits->world.bytes};
-    const char *name = runtime->is_limited   ? limits->world.name
-                       : runtime->has_budget ? "the budget"
-                                             : "the device";
+    const char *name = limits->is_limited   ? limits->world.name
+                       : limits->has_budget ? "the budget"
+                                            : "the device";
     snprintf(all.name, sizeof all.name, "%s", name);
     pleat__gate_unlock(&runtime->gate);
     if (out->size < sizeof(uint32_t) || out->size > sizeof all)

@@ -22,6 +22,10 @@ typedef struct pleat__limits {
     uint64_t untold_bytes; /* of the process and none of its tenants', by then */
     bool is_measured;      /* it could be */
     uint64_t measured_ns;  /* when */
+    /* What follows. */
+    bool has_budget; /* the budget is less than the device */
+    bool is_limited; /* what the world allows is less than both */
+    uint64_t cap_bytes;
 } pleat__limits;
 
 /* Reads the environment and asks the driver. pre: nobody else has the runtime, which has its space.

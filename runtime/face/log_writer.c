@@ -78,7 +78,7 @@ static pleat__log_record look(const pleat__watch *watch, const pleat_stats *stat
                                     runtime->vmm.ops->clock_ns(runtime->vmm.self) - watch->begun_ns,
                                 .iterations = watch->iterations,
                                 .state = state,
-                                .limit_bytes = runtime->limit_bytes,
+                                .limit_bytes = runtime->limits.cap_bytes,
                                 .high_live_bytes = high->live,
                                 .high_physical_bytes = high->physical,
                                 .low_live_bytes = stats->live_bytes,

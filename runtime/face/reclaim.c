@@ -145,7 +145,7 @@ static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_s
     case STEP_CALLBACK:
         return ask_program(runtime, bytes, stream);
     case STEP_SPILL:
-        return bytes <= runtime->limit_bytes && pleat__spill_out(runtime, bytes);
+        return bytes <= runtime->limits.cap_bytes && pleat__spill_out(runtime, bytes);
     case STEP_TENANTS:
     case STEP_COUNT:
         break;
@@ -206,7 +206,7 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
     uint64_t room = room_for_new(runtime, exists);
     largest = room > largest ? room : largest;
     /* One above the limit is refused whatever is idle. */
-    largest = largest < runtime->limit_bytes ? largest : runtime->limit_bytes;
+    largest = largest < runtime->limits.cap_bytes ? largest : runtime->limits.cap_bytes;
     if (runtime->plan != NULL) {
         char expected[32];
         snprintf(plan, sizeof plan, "; the plan expects a peak of %s",
@@ -253,10 +253,10 @@ static pleat_result ask_tenants(pleat_runtime *runtime, uint64_t bytes, pleat_st
 /* Whether the cap is higher than when it was last looked at: others have given something back. */
 static bool rises(pleat_runtime *runtime)
 {
-    uint64_t before = runtime->limit_bytes;
+    uint64_t before = runtime->limits.cap_bytes;
     if (runtime->limits.world.bytes != 0)
         pleat__limits_measure(runtime);
-    return runtime->limit_bytes > before;
+    return runtime->limits.cap_bytes > before;
 }
 
 pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
@@ -268,13 +268,13 @@ pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, ple
         result = ask_again(runtime, bytes, stream, address);
     /* What is larger than everything allowed is refused without giving anything up; only the
      * program may allow more. */
-    step begin = bytes > runtime->limit_bytes ? STEP_CALLBACK : STEP_COMPLETED;
+    step begin = bytes > runtime->limits.cap_bytes ? STEP_CALLBACK : STEP_COMPLETED;
     if (bytes > pleat__space_device_bytes(runtime->space))
         begin = STEP_COUNT;
     for (step which = begin; which < STEP_COUNT && pleat__is_shortage(result); which++) {
         if (which == STEP_TENANTS)
             result = ask_tenants(runtime, bytes, stream, result, address);
-        else if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limit_bytes)
+        else if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limits.cap_bytes)
             result = ask_again(runtime, bytes, stream, address);
     }
     return pleat__is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;

@@ -57,16 +57,17 @@ static pleat_result check_plan(const pleat_runtime *runtime)
 {
     uint64_t bytes =
         runtime->plan != NULL ? pleat_plan_summary_of(runtime->plan).physical_bytes : 0;
-    if (bytes <= runtime->limit_bytes)
+    if (bytes <= runtime->limits.cap_bytes)
         return PLEAT_OK;
     char text[160];
-    const char *limit = runtime->is_limited   ? pleat__limits_text(runtime, text, sizeof text)
-                        : runtime->has_budget ? "the budget is"
-                                              : "the device has";
-    bool own = runtime->is_limited || runtime->has_budget;
+    const char *limit = runtime->limits.is_limited ? pleat__limits_text(runtime, text, sizeof text)
+                        : runtime->limits.has_budget ? "the budget is"
+                                                     : "the device has";
+    bool own = runtime->limits.is_limited || runtime->limits.has_budget;
     return pleat__fail(own ? PLEAT_E_BUDGET : PLEAT_E_OUT_OF_MEMORY,
                        "out of memory: the plan takes %.2f MiB, %s %.2f MiB",
-                       (double)bytes / (1 << 20), limit, (double)runtime->limit_bytes / (1 << 20));
+                       (double)bytes / (1 << 20), limit,
+                       (double)runtime->limits.cap_bytes / (1 << 20));
 }
 
 static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_options *options,
@@ -84,7 +85,7 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
                                                .plan = options->plan,
                                                .stats = &runtime->stats,
                                                .device = options->device,
-                                               .limit_bytes = runtime->limit_bytes,
+                                               .limit_bytes = runtime->limits.cap_bytes,
                                                .waits = options->waits != 0,
                                                .gate = &runtime->gate,
                                                .early_callback = options->early_callback,
@@ -271,7 +272,7 @@ void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
 /* Why more than the limit is refused: the budget's fault, or not even the device has it. */
 static pleat_result refusal_of(const pleat_runtime *runtime, uint64_t bytes)
 {
-    bool by_budget = runtime->has_budget || runtime->is_limited;
+    bool by_budget = runtime->limits.has_budget || runtime->limits.is_limited;
     return by_budget && bytes <= runtime->limits.device_bytes ? PLEAT_E_BUDGET
                                                               : PLEAT_E_OUT_OF_MEMORY;
 }
@@ -282,7 +283,7 @@ static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_str
 {
     if (runtime->pending.waiting > 0)
         pleat__pending_poll(&runtime->pending, 8);
-    if (bytes <= runtime->limit_bytes)
+    if (bytes <= runtime->limits.cap_bytes)
         return runtime->ops->alloc(runtime->policy, bytes, stream, address);
     return pleat__fail(refusal_of(runtime, bytes), "more than there is");
 }
@@ -562,7 +563,7 @@ pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
     pleat__gate_lock_turn(&runtime->gate);
     runtime->limits.budget_bytes = bytes;
     pleat__limits_settle(runtime);
-    if (pleat__space_stats_of(runtime->space).physical_bytes > runtime->limit_bytes)
+    if (pleat__space_stats_of(runtime->space).physical_bytes > runtime->limits.cap_bytes)
         pleat__reclaim_all(runtime);
     PLEAT_AUDIT(audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
@@ -574,7 +575,7 @@ uint64_t pleat_limit_of(pleat_runtime *runtime)
     if (!pleat__is_here(runtime))
         return 0;
     pleat__gate_lock(&runtime->gate);
-    uint64_t bytes = runtime->limit_bytes;
+    uint64_t bytes = runtime->limits.cap_bytes;
     pleat__gate_unlock(&runtime->gate);
     return bytes;
 }

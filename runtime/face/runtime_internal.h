@@ -43,9 +43,6 @@ struct pleat_runtime {
     pleat__pinned pinned;
     pleat__tags tags;
     pleat__spill spill;
-    bool has_budget;      /* the budget is less than the device */
-    bool is_limited;      /* what the environment allows is less than both */
-    uint64_t limit_bytes; /* the cap that follows (limits.h) */
     pleat_memory_callback memory_callback;
     void *memory_context;
     pleat__record record;

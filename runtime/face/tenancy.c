@@ -54,7 +54,7 @@ static pleat_result join(pleat__tenancy *tenancy, const pleat__conf *conf)
                                      .device_bytes = runtime->limits.device_bytes,
                                      .name = conf->tenant,
                                      .guarantee_bytes = conf->guarantee,
-                                     .cap_bytes = runtime->limit_bytes,
+                                     .cap_bytes = runtime->limits.cap_bytes,
                                      .priority = (uint32_t)conf->priority};
     PLEAT_TRY(pleat__tenant_join(&options, &tenancy->tenant));
     /* What the process used when it was measured was its other tenants', too. */
