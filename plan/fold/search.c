@@ -16,14 +16,14 @@
 
 #include <internal/error.h>
 #include <internal/hash.h>
-#include <plan/base/sort.h>
+#include <plan/base/quantiles.h>
 #include <string.h>
 
 /* Enough for all policies of 20,000 requests, and for some of any number. */
 #define WORK_OF_ONE_PASS 20000000u
 
-#define POLICIES 20 /* a quantile of lives each */
-#define SQUEAKS  20 /* items it reserves at most: where it works, it works soon */
+#define POLICIES PLEAT__QUANTILES /* a quantile of lives each */
+#define SQUEAKS  20               /* items it reserves at most: where it works, it works soon */
 
 /* Two layouts whose chunks differ by less than this part are told apart by chunks and maps
  * together. */
@@ -35,7 +35,7 @@ typedef struct search {
     pleat__try *best;
     pleat__try *next;
     uint8_t *policy;              /* tried */
-    uint64_t *limits;             /* quantiles of lives, one a policy */
+    uint32_t limits[POLICIES];    /* of lives */
     uint32_t chunks_of[POLICIES]; /* what each policy took, UINT32_MAX where it was given up */
     uint32_t reserved[SQUEAKS];   /* positions in births */
     uint32_t reserved_count;
@@ -44,8 +44,9 @@ typedef struct search {
     uint64_t work_limit;
 } search;
 
-static uint32_t life_of(const pleat__fold_job *job, uint32_t position)
+static uint32_t life_of(const void *of, uint32_t position)
 {
+    const pleat__fold_job *job = of;
     uint32_t i = job->births[position];
     const pleat__item *item = &job->problem->items[i];
     return pleat__item_wraps(job->problem, i) ? job->problem->horizon - item->begin + item->end
@@ -117,26 +118,11 @@ static bool perfect(const search *s)
     return s->best->chunks <= s->cap && s->best->view_pages == 0;
 }
 
-static pleat_result find_limits(search *s)
-{
-    const pleat__fold_job *job = s->job;
-    uint64_t *lives = pleat__arena_alloc(job->arena, 2ull * (job->birth_count + 1) * sizeof *lives);
-    if (lives == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order lives");
-    for (uint32_t b = 0; b < job->birth_count; b++)
-        lives[b] = life_of(job, b);
-    pleat__sort_keys(lives, lives + job->birth_count + 1, job->birth_count);
-    for (uint32_t q = 0; q < POLICIES && job->birth_count != 0; q++)
-        s->limits[q] = lives[(uint64_t)job->birth_count * q / POLICIES];
-    pleat__arena_free(job->arena, lives);
-    return PLEAT_OK;
-}
-
 /* Policies come in an order that begins in the middle and goes out in big steps: the budget may end
  * early. */
 static void set_policy(search *s, uint32_t index)
 {
-    uint64_t limit = s->limits[(index * 7 + POLICIES / 2) % POLICIES];
+    uint32_t limit = s->limits[(index * 7 + POLICIES / 2) % POLICIES];
     for (uint32_t b = 0; b < s->job->birth_count; b++)
         s->policy[b] = life_of(s->job, b) >= limit ? PLEAT__FOLD_LOW : PLEAT__FOLD_HIGH;
 }
@@ -201,7 +187,7 @@ static pleat_result squeak(search *s)
 static pleat_result run(search *s)
 {
     bool kept;
-    PLEAT_TRY(find_limits(s));
+    PLEAT_TRY(pleat__quantiles(s->job->arena, life_of, s->job, s->job->birth_count, s->limits));
     memset(s->chunks_of, 0xff, sizeof s->chunks_of);
     PLEAT_TRY(try_policies(s));
     if (s->best->chunks > s->cap)
@@ -219,8 +205,7 @@ pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, pleat__try *
                 .work_limit = job->work + WORK_OF_ONE_PASS};
     pleat_result result = PLEAT_OK;
     s.policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
-    s.limits = pleat__arena_calloc(job->arena, POLICIES, sizeof *s.limits);
-    if (s.policy == NULL || s.limits == NULL)
+    if (s.policy == NULL)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the policies of a search");
     if (result == PLEAT_OK)
         result = pleat__sweep_create(job, &s.sweep);
@@ -228,6 +213,5 @@ pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, pleat__try *
         result = run(&s);
     pleat__sweep_destroy(s.sweep);
     pleat__arena_free(job->arena, s.policy);
-    pleat__arena_free(job->arena, s.limits);
     return result;
 }

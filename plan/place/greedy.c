@@ -12,10 +12,10 @@
 #include <plan/place/timeline.h>
 
 #include <internal/error.h>
+#include <plan/base/quantiles.h>
 #include <plan/base/sort.h>
 #include <string.h>
 
-#define QUANTILES 20
 /* Work that one order, and all sweeps together, may take, whatever the size. */
 #define ORDER_BUDGET(count) (4000000u + 120u * (uint64_t)(count))
 #define SWEEP_BUDGET(count) (20000000u + 160u * (uint64_t)(count))
@@ -110,23 +110,21 @@ pleat_result pleat__place_lifetime(pleat__placing *placing, uint64_t *height, ui
     return place_by(placing, PLEAT__ALGORITHM_lifetime, key_life, height, work);
 }
 
-/* The lifetimes at the quantiles, ascending and different; the last is beyond all. */
-static pleat_result find_quantiles(const pleat__strip *strip, uint32_t *lives, uint32_t *count)
+static uint32_t life_of(const void *strip, uint32_t span)
 {
-    uint64_t *keys = pleat__arena_alloc(strip->arena, 2 * (uint64_t)strip->count * sizeof *keys);
-    if (keys == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
-    for (uint32_t i = 0; i < strip->count; i++)
-        keys[i] = pleat__span_life(strip, &strip->spans[i]);
-    pleat__sort_keys(keys, keys + strip->count, strip->count);
+    return pleat__span_life(strip, &((const pleat__strip *)strip)->spans[span]);
+}
+
+/* The lifetimes at the quantiles, ascending and different; the last is beyond all. */
+static pleat_result find_lives(const pleat__strip *strip, uint32_t lives[PLEAT__QUANTILES + 1],
+                               uint32_t *count)
+{
+    PLEAT_TRY(pleat__quantiles(strip->arena, life_of, strip, strip->count, lives));
     *count = 0;
-    for (uint32_t q = 0; q < QUANTILES; q++) {
-        uint32_t life = (uint32_t)keys[(uint64_t)strip->count * q / QUANTILES];
-        if (*count == 0 || life != lives[*count - 1])
-            lives[(*count)++] = life;
-    }
+    for (uint32_t q = 0; q < PLEAT__QUANTILES; q++)
+        if (*count == 0 || lives[q] != lives[*count - 1])
+            lives[(*count)++] = lives[q];
     lives[(*count)++] = UINT32_MAX;
-    pleat__arena_free(strip->arena, keys);
     return PLEAT_OK;
 }
 
@@ -160,9 +158,9 @@ static pleat_result sweep_once(pleat__placing *placing, uint32_t long_life, bool
 
 pleat_result pleat__place_sweep(pleat__placing *placing, uint64_t *height, uint64_t *work)
 {
-    uint32_t lives[QUANTILES + 1], count = 0;
+    uint32_t lives[PLEAT__QUANTILES + 1], count;
     uint64_t before = placing->gaps.work, most = SWEEP_BUDGET(placing->strip->count);
-    PLEAT_TRY(find_quantiles(placing->strip, lives, &count));
+    PLEAT_TRY(find_lives(placing->strip, lives, &count));
     for (uint32_t variant = 0; variant < 4; variant++)
         for (uint32_t q = 0; q < count; q++) {
             bool spent = placing->gaps.work - before >= most;

@@ -10,11 +10,10 @@
 #include <plan/sizes/layout.h>
 
 #include <internal/error.h>
-#include <plan/base/sort.h>
+#include <plan/base/quantiles.h>
 #include <string.h>
 
 #define CLOSE     1024u /* chunks beyond the floor that do not matter: one in so many */
-#define QUANTILES 20u
 #define SQUEAKERS 6u
 /* Sweeps of one instance: so many requests together, and at least a few. About 0.15 us each. */
 #define INSTANCE_REQUESTS 60000u
@@ -225,20 +224,12 @@ static pleat_result squeak(contest *c, pleat__choice choice, uint32_t stuck, uin
 
 /* --- searching at one x ------------------------------------------------------------------------*/
 
-static pleat_result find_limits(const pleat__elastic_job *job, uint32_t limits[QUANTILES])
+/* What has no size at this x has no life. */
+static uint32_t life_of(const void *of, uint32_t dynamic)
 {
-    uint64_t count = 0, room = job->problem.count + 1ull;
-    uint64_t *lives = pleat__arena_alloc(job->scratch, 2 * room * sizeof *lives);
-    if (lives == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order lives");
-    for (uint32_t i = job->persistents; i < job->problem.count; i++)
-        if (job->items[i].size != 0)
-            lives[count++] = job->lives[i];
-    pleat__sort_keys(lives, lives + room, count);
-    for (uint32_t q = 0; q < QUANTILES; q++)
-        limits[q] = count == 0 ? 0 : (uint32_t)lives[count * q / QUANTILES];
-    pleat__arena_free(job->scratch, lives);
-    return PLEAT_OK;
+    const pleat__elastic_job *job = of;
+    uint32_t item = job->persistents + dynamic;
+    return job->items[item].size != 0 ? job->lives[item] : PLEAT__NO_LIFE;
 }
 
 static bool spent(const contest *c, uint64_t work, uint32_t sweeps)
@@ -246,14 +237,14 @@ static bool spent(const contest *c, uint64_t work, uint32_t sweeps)
     return c->work >= work || c->sweeps >= sweeps;
 }
 
-/* The lifetime whose try cost least of those that are left; QUANTILES: none is. */
-static uint32_t take_cheapest(uint64_t cost_of[QUANTILES])
+/* The lifetime whose try cost least of those that are left; PLEAT__QUANTILES: none is. */
+static uint32_t take_cheapest(uint64_t cost_of[PLEAT__QUANTILES])
 {
     uint32_t q = 0;
-    for (uint32_t k = 1; k < QUANTILES; k++)
+    for (uint32_t k = 1; k < PLEAT__QUANTILES; k++)
         q = cost_of[k] < cost_of[q] ? k : q;
     if (cost_of[q] == UINT64_MAX)
-        return QUANTILES;
+        return PLEAT__QUANTILES;
     cost_of[q] = UINT64_MAX;
     return q;
 }
@@ -261,10 +252,11 @@ static uint32_t take_cheapest(uint64_t cost_of[QUANTILES])
 /* All lifetimes with views; then, from the best of them on, without, and the squeaky wheel. */
 static pleat_result try_all(contest *c, uint64_t work, uint32_t sweeps)
 {
-    uint32_t limits[QUANTILES], stuck, stuck_of[QUANTILES], q;
-    uint64_t cost_of[QUANTILES];
-    PLEAT_TRY(find_limits(c->job, limits));
-    for (q = 0; q < QUANTILES; q++) {
+    uint32_t limits[PLEAT__QUANTILES], stuck, stuck_of[PLEAT__QUANTILES], q;
+    uint64_t cost_of[PLEAT__QUANTILES];
+    PLEAT_TRY(pleat__quantiles(c->job->scratch, life_of, c->job,
+                               c->job->problem.count - c->job->persistents, limits));
+    for (q = 0; q < PLEAT__QUANTILES; q++) {
         pleat__choice choice = {.life = limits[q], .folded = 1};
         cost_of[q] = UINT64_MAX;
         if (c->enough || (q > 0 && spent(c, work, sweeps)))
@@ -273,7 +265,7 @@ static pleat_result try_all(contest *c, uint64_t work, uint32_t sweeps)
         cost_of[q] = c->last;
     }
     for (uint32_t s = 0; s < SQUEAKERS && !spent(c, work, sweeps) && !c->enough; s++) {
-        if ((q = take_cheapest(cost_of)) == QUANTILES)
+        if ((q = take_cheapest(cost_of)) == PLEAT__QUANTILES)
             break;
         pleat__choice choice = {.life = limits[q], .folded = 1}, flat = {.life = limits[q]};
         PLEAT_TRY(enter(c, &flat, &stuck));
