@@ -153,51 +153,37 @@ static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chun
            (p.tail == 0 || (word_of(masks, row, p.last) & p.tail) == 0);
 }
 
-static inline void end_set(pleat__chunk_words *masks, uint64_t *row, uint32_t word, uint64_t mask)
-{
-    row[word] |= mask;
-    masks->part |= UINT64_C(1) << word;
-}
+/* What follows is taken where `in_use`, or else given back. */
 
-static inline void part_set(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
-                            uint32_t count)
+static inline void change_end(pleat__chunk_words *masks, uint64_t *row, uint32_t word,
+                              uint64_t mask, bool in_use)
 {
-    pleat__chunk_words *masks = &occupancy->masks[chunk];
-    part p = part_of(offset, count);
-    occupancy->used[chunk] = (uint16_t)(occupancy->used[chunk] + count);
-    masks->whole |= p.whole;
-    if (p.head != 0)
-        end_set(masks, pleat__occupancy_row(occupancy, chunk), p.first, p.head);
-    if (p.tail != 0)
-        end_set(masks, pleat__occupancy_row(occupancy, chunk), p.last, p.tail);
-}
-
-static inline void end_clear(pleat__chunk_words *masks, uint64_t *row, uint32_t word, uint64_t mask)
-{
-    PLEAT_ASSERT((row[word] & mask) == mask);
-    row[word] &= ~mask;
-    if (row[word] == 0)
+    PLEAT_ASSERT((row[word] & mask) == (in_use ? 0 : mask));
+    row[word] = in_use ? row[word] | mask : row[word] & ~mask;
+    if (in_use)
+        masks->part |= UINT64_C(1) << word;
+    else if (row[word] == 0)
         masks->part &= ~(UINT64_C(1) << word);
 }
 
-static inline void part_clear(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
-                              uint32_t count)
+static inline void change_part(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
+                               uint32_t count, bool in_use)
 {
     pleat__chunk_words *masks = &occupancy->masks[chunk];
     part p = part_of(offset, count);
-    PLEAT_ASSERT((masks->whole & p.whole) == p.whole);
-    occupancy->used[chunk] = (uint16_t)(occupancy->used[chunk] - count);
-    masks->whole &= ~p.whole;
+    PLEAT_ASSERT((masks->whole & p.whole) == (in_use ? 0 : p.whole));
+    occupancy->used[chunk] = (uint16_t)(occupancy->used[chunk] + (in_use ? count : -count));
+    masks->whole = in_use ? masks->whole | p.whole : masks->whole & ~p.whole;
     if (p.head != 0)
-        end_clear(masks, pleat__occupancy_row(occupancy, chunk), p.first, p.head);
+        change_end(masks, pleat__occupancy_row(occupancy, chunk), p.first, p.head, in_use);
     if (p.tail != 0)
-        end_clear(masks, pleat__occupancy_row(occupancy, chunk), p.last, p.tail);
+        change_end(masks, pleat__occupancy_row(occupancy, chunk), p.last, p.tail, in_use);
 }
 
-static inline void whole_clear(pleat__occupancy *occupancy, uint32_t chunk)
+static inline void change_whole(pleat__occupancy *occupancy, uint32_t chunk, bool in_use)
 {
-    PLEAT_ASSERT(occupancy->used[chunk] == occupancy->full);
-    occupancy->used[chunk] = 0;
+    PLEAT_ASSERT(occupancy->used[chunk] == (in_use ? 0 : occupancy->full));
+    occupancy->used[chunk] = in_use ? (uint16_t)occupancy->full : 0;
 }
 
 /* How a run lies over chunks: a head and a tail in part, whole chunks between. */
@@ -282,48 +268,35 @@ uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__ru
     return tail;
 }
 
-static inline void run_set(pleat__occupancy *occupancy, pleat__run run)
+static inline void change_run(pleat__occupancy *occupancy, pleat__run run, bool in_use)
 {
     if (run.count == 0)
         return;
     if (within_one(occupancy, run)) {
-        part_set(occupancy, run.begin >> occupancy->shift, run.begin & (occupancy->full - 1),
-                 run.count);
+        change_part(occupancy, run.begin >> occupancy->shift, run.begin & (occupancy->full - 1),
+                    run.count, in_use);
         return;
     }
     cut c = cut_of(occupancy, run);
     if (c.head != 0)
-        part_set(occupancy, c.first, c.head_offset, c.head);
+        change_part(occupancy, c.first, c.head_offset, c.head, in_use);
     for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
-        occupancy->used[chunk] = (uint16_t)occupancy->full;
+        change_whole(occupancy, chunk, in_use);
     if (c.tail != 0)
-        part_set(occupancy, c.whole_end, 0, c.tail);
+        change_part(occupancy, c.whole_end, 0, c.tail, in_use);
 }
 
 bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__run run)
 {
     if (!pleat__occupancy_is_free(occupancy, run))
         return false;
-    run_set(occupancy, run);
+    change_run(occupancy, run, true);
     return true;
 }
 
 void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__run run)
 {
-    if (run.count == 0)
-        return;
-    if (within_one(occupancy, run)) {
-        part_clear(occupancy, run.begin >> occupancy->shift, run.begin & (occupancy->full - 1),
-                   run.count);
-        return;
-    }
-    cut c = cut_of(occupancy, run);
-    if (c.head != 0)
-        part_clear(occupancy, c.first, c.head_offset, c.head);
-    for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
-        whole_clear(occupancy, chunk);
-    if (c.tail != 0)
-        part_clear(occupancy, c.whole_end, 0, c.tail);
+    change_run(occupancy, run, false);
 }
 
 uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk)
