@@ -317,9 +317,9 @@ pleat_result pleat__space_export(pleat__space *space, const pleat__chunk *chunk,
     return PLEAT__VERB(space, export_handle, chunk->handle, fd);
 }
 
-/* Under no lock. false: it stays on a list, to be tried again: the release failed, or a quarantined
- * place may still hold it. */
-static bool release_unpooled(pleat__space *space, pleat__chunk *chunk)
+/* Under no lock; the chunk is in nobody's hands. false: the release failed, or a quarantined place
+ * may still hold the memory; the chunk is kept, to be tried again. */
+static bool release_chunk(pleat__space *space, pleat__chunk *chunk, bool was_pooled)
 {
     uint64_t bytes = chunk_bytes(space, chunk);
     pthread_mutex_lock(&space->lock);
@@ -331,6 +331,8 @@ static bool release_unpooled(pleat__space *space, pleat__chunk *chunk)
         space->host -= chunk->on_host ? chunk->pages * space->page_bytes : 0;
         pleat__space_count(space, -bytes);
         pleat__pool_drop_record(space, chunk);
+    } else if (was_pooled) {
+        pool_add(space, chunk);
     } else {
         chunk->next = space->unreleased;
         space->unreleased = chunk;
@@ -353,7 +355,7 @@ void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
         pool_add(space, chunk);
     pthread_mutex_unlock(&space->lock);
     if (imported)
-        release_unpooled(space, chunk);
+        release_chunk(space, chunk, false);
 }
 
 static pleat__chunk *pop_unreleased(pleat__space *space)
@@ -373,7 +375,7 @@ static pleat__chunk *pop_unreleased(pleat__space *space)
 static void retry_unreleased(pleat__space *space)
 {
     pleat__chunk *chunk;
-    while ((chunk = pop_unreleased(space)) != NULL && release_unpooled(space, chunk))
+    while ((chunk = pop_unreleased(space)) != NULL && release_chunk(space, chunk, false))
         ;
 }
 
@@ -396,24 +398,6 @@ pleat_result pleat__space_release_handle(pleat__space *space, uint64_t bytes, pl
     return result;
 }
 
-/* Under no lock. The chunk is in nobody's hands. */
-static bool release_chunk(pleat__space *space, pleat__chunk *chunk)
-{
-    bool gone = PLEAT__VERB(space, release, chunk->handle) == PLEAT_OK;
-    uint64_t bytes = chunk_bytes(space, chunk);
-    pthread_mutex_lock(&space->lock);
-    if (gone) {
-        pleat__space_count(space, -bytes);
-        pleat__pool_drop_record(space, chunk);
-    } else {
-        pool_add(space, chunk);
-    }
-    pthread_mutex_unlock(&space->lock);
-    if (gone)
-        unclaim(space, bytes);
-    return gone;
-}
-
 /* What is quarantined holds chunks back: now is a good time to try it again. */
 static void heal_if_needed(pleat__space *space)
 {
@@ -432,7 +416,7 @@ uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes)
     retry_unreleased(space);
     while ((chunk = pop_oldest(space, keep_bytes)) != NULL) {
         uint64_t bytes = chunk_bytes(space, chunk);
-        if (!release_chunk(space, chunk))
+        if (!release_chunk(space, chunk, true))
             break;
         freed += bytes;
     }

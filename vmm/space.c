@@ -40,11 +40,6 @@ pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, 
     return pleat__told(result, "%s: the backend '%s' gave no reason", verb, space->vmm.ops->name);
 }
 
-static pleat_va address(const pleat__space *space, uint64_t page)
-{
-    return space->base + page * space->page_bytes;
-}
-
 static bool in_window(const pleat__space *space, uint64_t page, uint64_t pages)
 {
     return pages != 0 && page < space->window.pages && pages <= space->window.pages - page;
@@ -154,7 +149,7 @@ static void unmap_everything(pleat__space *space)
         const pleat__chunk *chunk = atomic_load(&space->page[page].chunk);
         if (chunk != NULL && atomic_load(&space->page[page].index) == 0 &&
             (!chunk->rests || pleat__bit(space->stuck, page)))
-            (void)!PLEAT__VERB(space, unmap, address(space, page),
+            (void)!PLEAT__VERB(space, unmap, pleat__space_address(space, page),
                                chunk->pages * space->page_bytes);
     }
 }
@@ -291,15 +286,6 @@ void pleat__space_give(pleat__space *space, uint64_t page, uint64_t pages)
     pthread_mutex_unlock(&space->lock);
 }
 
-/* Says that `chunk` lies behind the pages from `page` on, or, with NULL, that nothing does. */
-static void set_pages(pleat__space *space, uint64_t page, uint64_t pages, pleat__chunk *chunk)
-{
-    for (uint64_t i = 0; i < pages; i++) {
-        atomic_store_explicit(&space->page[page + i].index, (uint32_t)i, memory_order_relaxed);
-        atomic_store_explicit(&space->page[page + i].chunk, chunk, memory_order_release);
-    }
-}
-
 pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
                                     uint32_t *page_in_chunk)
 {
@@ -327,11 +313,6 @@ uint32_t pleat__space_maps(pleat__space *space, const pleat__chunk *chunk)
     uint32_t maps = chunk->maps;
     pthread_mutex_unlock(&space->lock);
     return maps;
-}
-
-static pleat__chunk *chunk_of(const pleat__space *space, uint64_t page)
-{
-    return pleat__space_page_chunk(space, page);
 }
 
 /* A map of a chunk begins or ends to count; under the lock. */
@@ -382,7 +363,7 @@ static pleat_result check_map(pleat__space *space, uint64_t page, pleat__chunk *
     pthread_mutex_lock(&space->lock);
     bool ready = pleat__window_all_taken(&space->window, page, *pages);
     for (uint64_t p = page; ready && p < page + *pages; p++)
-        ready = chunk_of(space, p) == NULL;
+        ready = pleat__space_page_chunk(space, p) == NULL;
     pthread_mutex_unlock(&space->lock);
     return ready
                ? PLEAT_OK
@@ -395,7 +376,7 @@ static void quarantine_new(pleat__space *space, uint64_t page, pleat__chunk *con
 {
     pthread_mutex_lock(&space->lock);
     for (uint64_t c = 0; c < count; page += chunks[c++]->pages) {
-        set_pages(space, page, chunks[c]->pages, chunks[c]);
+        pleat__space_set_pages(space, page, chunks[c]->pages, chunks[c], 0);
         set_stuck(space, page, chunks[c], true);
     }
     pthread_mutex_unlock(&space->lock);
@@ -418,8 +399,8 @@ static pleat_result unwind_map(pleat__space *space, uint64_t page, pleat__chunk 
     pleat_error why = pleat__failure(result);
     for (uint64_t done = 0, pages, alike; done < count; done += alike, page += pages) {
         alike = map_alike(chunks + done, count - done, &pages);
-        if (!chunks[done]->rests &&
-            PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes) != PLEAT_OK)
+        if (!chunks[done]->rests && PLEAT__VERB(space, unmap, pleat__space_address(space, page),
+                                                pages * space->page_bytes) != PLEAT_OK)
             quarantine_new(space, page, chunks + done, alike);
     }
     return pleat__fail_again(&why);
@@ -431,10 +412,10 @@ static pleat_result map_awake(pleat__space *space, uint64_t page, pleat__chunk *
 {
     uint64_t pages = 0;
     for (*done = 0; *done < count; pages += chunks[(*done)++]->pages)
-        PLEAT_TRY(PLEAT__VERB(space, map, address(space, page + pages),
+        PLEAT_TRY(PLEAT__VERB(space, map, pleat__space_address(space, page + pages),
                               chunks[*done]->pages * space->page_bytes, chunks[*done]->handle));
-    return PLEAT__VERB(space, set_access, address(space, page), pages * space->page_bytes,
-                       space->devices, space->device_count);
+    return PLEAT__VERB(space, set_access, pleat__space_address(space, page),
+                       pages * space->page_bytes, space->devices, space->device_count);
 }
 
 static void note_maps(pleat__space *space, uint64_t page, pleat__chunk *const *chunks,
@@ -442,7 +423,7 @@ static void note_maps(pleat__space *space, uint64_t page, pleat__chunk *const *c
 {
     pthread_mutex_lock(&space->lock);
     for (uint64_t c = 0; c < count; page += chunks[c++]->pages) {
-        set_pages(space, page, chunks[c]->pages, chunks[c]);
+        pleat__space_set_pages(space, page, chunks[c]->pages, chunks[c], 0);
         count_map(space, page, chunks[c]);
     }
     pthread_mutex_unlock(&space->lock);
@@ -481,7 +462,7 @@ pleat_result pleat__space_map(pleat__space *space, uint64_t page, pleat__chunk *
 /* Whether something is mapped at a page, for certain. */
 static bool is_mapped(const pleat__space *space, uint64_t page)
 {
-    const pleat__chunk *chunk = chunk_of(space, page);
+    const pleat__chunk *chunk = pleat__space_page_chunk(space, page);
     return chunk != NULL && !chunk->rests && !pleat__bit(space->stuck, page);
 }
 
@@ -508,8 +489,8 @@ pleat_result pleat__space_add_peer(pleat__space *space, int device)
         return pleat__fail(PLEAT_E_LIMIT, "%d devices have access already", PLEAT__DEVICES);
     uint64_t page = 0, pages;
     for (; (pages = next_mapped(space, &page)) != 0; page += pages)
-        PLEAT_TRY(PLEAT__VERB(space, set_access, address(space, page), pages * space->page_bytes,
-                              &device, 1));
+        PLEAT_TRY(PLEAT__VERB(space, set_access, pleat__space_address(space, page),
+                              pages * space->page_bytes, &device, 1));
     space->devices[space->device_count++] = device;
     return PLEAT_OK;
 }
@@ -518,7 +499,7 @@ pleat_result pleat__space_add_peer(pleat__space *space, int device)
 static bool has_no_parts(const pleat__space *space, uint64_t page, uint64_t pages)
 {
     for (uint64_t p = page; p < page + pages;) {
-        const pleat__chunk *chunk = chunk_of(space, p);
+        const pleat__chunk *chunk = pleat__space_page_chunk(space, p);
         if (chunk != NULL &&
             (atomic_load(&space->page[p].index) != 0 || chunk->pages > page + pages - p))
             return false;
@@ -531,10 +512,10 @@ void pleat__space_end_maps(pleat__space *space, uint64_t page, uint64_t pages, b
 {
     pthread_mutex_lock(&space->lock);
     for (uint64_t p = page; p < page + pages;) {
-        pleat__chunk *chunk = chunk_of(space, p);
+        pleat__chunk *chunk = pleat__space_page_chunk(space, p);
         count_unmap(space, p, chunk);
         if (gone)
-            set_pages(space, p, chunk->pages, NULL);
+            pleat__space_set_pages(space, p, chunk->pages, NULL, 0);
         else
             set_stuck(space, p, chunk, true);
         p += chunk->pages;
@@ -551,7 +532,7 @@ typedef enum content {
 
 static content content_of(const pleat__space *space, uint64_t page)
 {
-    const pleat__chunk *chunk = chunk_of(space, page);
+    const pleat__chunk *chunk = pleat__space_page_chunk(space, page);
     if (chunk == NULL || pleat__bit(space->stuck, page))
         return LOST;
     return chunk->rests ? RESTING : MAPPED;
@@ -575,9 +556,10 @@ static pleat_result unmap_alike(pleat__space *space, uint64_t page, uint64_t pag
         return pleat__fail(PLEAT_E_STATE,
                            "unmap of page %llu, %llu of them: a hole, or quarantined",
                            (unsigned long long)page, (unsigned long long)pages);
-    pleat_result result = what == RESTING ? PLEAT_OK
-                                          : PLEAT__VERB(space, unmap, address(space, page),
-                                                        pages * space->page_bytes);
+    pleat_result result = what == RESTING
+                              ? PLEAT_OK
+                              : PLEAT__VERB(space, unmap, pleat__space_address(space, page),
+                                            pages * space->page_bytes);
     pleat__space_end_maps(space, page, pages, result == PLEAT_OK);
     return result;
 }
@@ -621,7 +603,7 @@ static pleat__chunk *next_stuck(pleat__space *space, uint64_t *page)
     pthread_mutex_lock(&space->lock);
     for (; *page < space->window.top && found == NULL; ++*page)
         if (pleat__bit(space->stuck, *page) && atomic_load(&space->page[*page].index) == 0)
-            found = chunk_of(space, *page);
+            found = pleat__space_page_chunk(space, *page);
     if (found != NULL)
         --*page;
     pthread_mutex_unlock(&space->lock);
@@ -646,13 +628,13 @@ static void heal(pleat__space *space)
     for (uint64_t page = 0; (chunk = next_stuck(space, &page)) != NULL; page += pages) {
         pages = chunk->pages;
         pleat_result result =
-            PLEAT__VERB(space, unmap, address(space, page), pages * space->page_bytes);
+            PLEAT__VERB(space, unmap, pleat__space_address(space, page), pages * space->page_bytes);
         /* A strict backend refuses to unmap just the place of one map only when no map is there:
          * the verb that failed had done its work. */
         if (result != PLEAT_OK && result != PLEAT_E_INVALID)
             continue;
         pthread_mutex_lock(&space->lock);
-        set_pages(space, page, pages, NULL);
+        pleat__space_set_pages(space, page, pages, NULL, 0);
         set_stuck(space, page, chunk, false);
         pthread_mutex_unlock(&space->lock);
     }
@@ -689,7 +671,7 @@ typedef struct page_sums {
 /* A page alone: what its bits and its chunk say must agree. */
 static void sum_page(const pleat__space *space, uint64_t page, page_sums *sums)
 {
-    const pleat__chunk *chunk = chunk_of(space, page);
+    const pleat__chunk *chunk = pleat__space_page_chunk(space, page);
     uint32_t index = atomic_load(&space->page[page].index);
     bool taken = pleat__bit(space->window.taken, page);
     bool stuck = pleat__bit(space->stuck, page), orphan = pleat__bit(space->orphans, page);
@@ -699,7 +681,7 @@ static void sum_page(const pleat__space *space, uint64_t page, page_sums *sums)
     sums->wrong += (chunk != NULL && !taken) || (stuck && chunk == NULL) || (orphan && !stuck);
     if (chunk != NULL)
         sums->wrong += index >= chunk->pages || (chunk->handle == 0 && !chunk->rests) ||
-                       (index > 0 && chunk_of(space, page - 1) != chunk);
+                       (index > 0 && pleat__space_page_chunk(space, page - 1) != chunk);
 }
 
 /* Pages that the chunks' own counters account for. */
@@ -724,7 +706,7 @@ static uint64_t misplaced(const pleat__space *space)
     for (size_t id = 0; id < space->chunk_count; id++) {
         const pleat__chunk *chunk = space->chunks[id];
         bool known = chunk->maps > 0 && chunk->place != PLEAT__NO_PLACE;
-        wrong += known && (chunk_of(space, chunk->place) != chunk ||
+        wrong += known && (pleat__space_page_chunk(space, chunk->place) != chunk ||
                            atomic_load(&space->page[chunk->place].index) != 0);
     }
     return wrong;

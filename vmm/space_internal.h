@@ -89,9 +89,26 @@ pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, 
      pleat__space_counted((space), &(space)->name##_count, #name,                                  \
                           (space)->vmm.ops->name((space)->vmm.self, __VA_ARGS__)))
 
+static inline pleat_va pleat__space_address(const pleat__space *space, uint64_t page)
+{
+    return space->base + page * space->page_bytes;
+}
+
 static inline pleat__chunk *pleat__space_page_chunk(const pleat__space *space, uint64_t page)
 {
     return atomic_load_explicit(&space->page[page].chunk, memory_order_relaxed);
+}
+
+/* The pages from `page` on are the chunk's, from its page `index` on; NULL: nobody's. Under the
+ * lock. */
+static inline void pleat__space_set_pages(pleat__space *space, uint64_t page, uint64_t pages,
+                                          pleat__chunk *chunk, uint32_t index)
+{
+    for (uint64_t i = 0; i < pages; i++) {
+        atomic_store_explicit(&space->page[page + i].index, index + (uint32_t)i,
+                              memory_order_relaxed);
+        atomic_store_explicit(&space->page[page + i].chunk, chunk, memory_order_release);
+    }
 }
 
 /* The maps of whole chunks in a range are no more or, where a verb failed, in an unknown state. */

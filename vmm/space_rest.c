@@ -24,11 +24,6 @@ typedef struct runs {
     uint64_t pages_most; /* of a run of several chunks */
 } runs;
 
-static pleat_va address(const pleat__space *space, uint64_t page)
-{
-    return space->base + page * space->page_bytes;
-}
-
 static void set_moving(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
                        bool moving)
 {
@@ -123,19 +118,21 @@ static uint64_t part_bytes(const pleat__space_parts *parts)
 
 static pleat_result reach(const pleat__space *space, const pleat__space_parts *parts, run part)
 {
-    return parts == NULL ? PLEAT_OK
-                         : parts->reach(parts->context, address(space, part.page + part.pages));
+    return parts == NULL
+               ? PLEAT_OK
+               : parts->reach(parts->context, pleat__space_address(space, part.page + part.pages));
 }
 
 static pleat_result unmap_run(pleat__space *space, run part)
 {
-    return PLEAT__VERB(space, unmap, address(space, part.page), part.pages * space->page_bytes);
+    return PLEAT__VERB(space, unmap, pleat__space_address(space, part.page),
+                       part.pages * space->page_bytes);
 }
 
 static pleat_result access_run(pleat__space *space, run part)
 {
-    return PLEAT__VERB(space, set_access, address(space, part.page), part.pages * space->page_bytes,
-                       space->devices, space->device_count);
+    return PLEAT__VERB(space, set_access, pleat__space_address(space, part.page),
+                       part.pages * space->page_bytes, space->devices, space->device_count);
 }
 
 /* The places are lost, and their chunks with them. */
@@ -156,8 +153,8 @@ static pleat_result map_run(pleat__space *space, run part)
     uint64_t p = part.page;
     while (p < part.page + part.pages && result == PLEAT_OK) {
         const pleat__chunk *chunk = pleat__space_page_chunk(space, p);
-        result = PLEAT__VERB(space, map, address(space, p), chunk->pages * space->page_bytes,
-                             chunk->handle);
+        result = PLEAT__VERB(space, map, pleat__space_address(space, p),
+                             chunk->pages * space->page_bytes, chunk->handle);
         p += result == PLEAT_OK ? chunk->pages : 0;
     }
     if (result == PLEAT_OK)
@@ -451,21 +448,10 @@ static bool can_join(const pleat__chunk *chunk)
     return is_bare(chunk) && chunk->maps == 1 && chunk->place != PLEAT__NO_PLACE;
 }
 
-/* The pages of a place are a chunk's, from its page `index` on. Under the lock. */
-static void set_place(pleat__space *space, uint64_t place, uint32_t pages, pleat__chunk *chunk,
-                      uint32_t index)
-{
-    for (uint32_t p = 0; p < pages; p++) {
-        pleat__page *page = &space->page[place + p];
-        atomic_store_explicit(&page->index, index + p, memory_order_relaxed);
-        atomic_store_explicit(&page->chunk, chunk, memory_order_release);
-    }
-}
-
 /* Under the lock. */
 static void join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *next)
 {
-    set_place(space, next->place, next->pages, chunk, chunk->pages);
+    pleat__space_set_pages(space, next->place, next->pages, chunk, chunk->pages);
     chunk->pages += next->pages;
     next->maps = 0;
     next->listed = false;
@@ -494,7 +480,7 @@ static void split(pleat__space *space, pleat__chunk *chunk, uint32_t pages, plea
     uint64_t end = known ? from + 1 : space->window.top;
     for (uint64_t p = from; p < end; p++)
         if (pleat__space_page_chunk(space, p) == chunk) {
-            set_place(space, p + pages, part->pages, part, 0);
+            pleat__space_set_pages(space, p + pages, part->pages, part, 0);
             p += chunk->pages - 1;
         }
     part->place = chunk->place == PLEAT__NO_PLACE ? PLEAT__NO_PLACE : chunk->place + pages;
