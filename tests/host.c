@@ -3,6 +3,7 @@
  */
 #include "host.h"
 
+#include <internal/error.h>
 #include <vmm/host/host_internal.h>
 
 pleat_result pleat__host_stream_hold(const pleat_vmm *vmm, pleat_stream stream)
@@ -20,8 +21,7 @@ pleat_result pleat__host_set_other(const pleat_vmm *vmm, int device, uint64_t by
     pleat__host *host = pleat__host_of(vmm);
     if (host == NULL)
         return PLEAT_E_INVALID;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     pthread_mutex_lock(&host->lock);
     host->devices[device].other = bytes;
     host->devices[device].limit = limit;

@@ -29,16 +29,6 @@ typedef struct event {
 
 /* ---- contexts ---- */
 
-static pleat_result no_device(const pleat__cuda *cuda, int device)
-{
-    return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device, cuda->device_count);
-}
-
-static bool is_device(const pleat__cuda *cuda, int device)
-{
-    return device >= 0 && device < cuda->device_count;
-}
-
 static pleat_result retain(pleat__cuda *cuda, int device, CUcontext *out)
 {
     pleat__cuda_device *found = &cuda->devices[device];
@@ -75,9 +65,8 @@ pleat_result pleat__cuda_enter(pleat__cuda *cuda, int device, bool *pushed)
     CUcontext current = NULL, wanted;
     *pushed = false;
     relax_own_thread(cuda);
-    if (device >= 0 && !is_device(cuda, device))
-        return no_device(cuda, device);
     if (device >= 0) {
+        PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
         wanted = atomic_load_explicit(&cuda->devices[device].context, memory_order_acquire);
         if (wanted == NULL)
             PLEAT_TRY(retain(cuda, device, &wanted));
@@ -140,8 +129,7 @@ static CUproperties properties(const pleat__cuda *cuda, int device, uint32_t fla
 static pleat_result granularity(void *self, int device, uint64_t *minimum, uint64_t *recommended)
 {
     const pleat__cuda *cuda = self;
-    if (!is_device(cuda, device))
-        return no_device(cuda, device);
+    PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     CUproperties wanted = properties(cuda, device, 0);
     size_t least = 0, advised = 0;
     CUresult code =
@@ -157,8 +145,7 @@ static pleat_result granularity(void *self, int device, uint64_t *minimum, uint6
 static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, uint64_t *total_bytes)
 {
     pleat__cuda *cuda = self;
-    if (!is_device(cuda, device))
-        return no_device(cuda, device);
+    PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     size_t free_now = 0, total = 0;
     pleat_result result;
     RUN(cuda, device, result, cuda->driver.cuMemGetInfo(&free_now, &total),
@@ -173,8 +160,7 @@ static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, ui
 static pleat_result reserve(void *self, int device, uint64_t bytes, uint64_t align, pleat_va *va)
 {
     pleat__cuda *cuda = self;
-    if (!is_device(cuda, device))
-        return no_device(cuda, device);
+    PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     PLEAT_TRY(pleat__shadow_check_reserve(&cuda->shadow, bytes, align));
     CUdeviceptr start = 0;
     pleat_result result;
@@ -240,8 +226,7 @@ static pleat_result native_of(pleat__cuda *cuda, const char *verb, pleat_handle 
 static pleat_result check_create(const pleat__cuda *cuda, int device, uint64_t bytes,
                                  uint32_t flags)
 {
-    if (!is_device(cuda, device))
-        return no_device(cuda, device);
+    PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     if (!pleat__shadow_granular(&cuda->shadow, bytes) ||
         (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST)) != 0)
         return pleat__fail(PLEAT_E_INVALID,
@@ -342,8 +327,7 @@ static pleat_result set_access(void *self, pleat_va va, uint64_t bytes, const in
         return pleat__fail(PLEAT_E_INVALID, "set_access: for %d devices", count);
     CUaccess access[MOST_ACCESS];
     for (int d = 0; d < count; d++) {
-        if (!is_device(cuda, devices[d]))
-            return no_device(cuda, devices[d]);
+        PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, devices[d]));
         access[d] = (CUaccess){{CU_LOCATION_DEVICE, cuda->devices[devices[d]].device},
                                CU_ACCESS_READ_WRITE};
     }
@@ -385,8 +369,7 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
                                   pleat_handle *handle)
 {
     pleat__cuda *cuda = self;
-    if (!is_device(cuda, device))
-        return no_device(cuda, device);
+    PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     if (!pleat__shadow_granular(&cuda->shadow, bytes))
         return pleat__fail(PLEAT_E_INVALID, "import: %llu bytes: not on the granularity of %llu",
                            (unsigned long long)bytes, (unsigned long long)cuda->shadow.granularity);
@@ -409,8 +392,7 @@ static event *of_event(pleat_event handle)
 static pleat_result event_create(void *self, int device, pleat_event *out)
 {
     pleat__cuda *cuda = self;
-    if (!is_device(cuda, device))
-        return no_device(cuda, device);
+    PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     event *made = pleat__arena_alloc(cuda->arena, sizeof *made);
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an event's record");

@@ -67,6 +67,9 @@
 PLEAT_NODISCARD pleat_result pleat__vmm_complete(pleat_vmm vmm, pleat__arena *arena,
                                                  pleat_vmm *out);
 
+/* PLEAT_E_NO_DEVICE unless it is one of `count` devices. */
+PLEAT_NODISCARD pleat_result pleat__vmm_check_device(int count, int device);
+
 /* The verb clock_ns: the system's. */
 uint64_t pleat__vmm_clock_ns(void *self);
 

@@ -60,6 +60,13 @@ static pleat_result check_needed(const pleat_vmm_ops *ops)
     return PLEAT_OK;
 }
 
+pleat_result pleat__vmm_check_device(int count, int device)
+{
+    return device >= 0 && device < count
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device, count);
+}
+
 pleat_result pleat__vmm_complete(pleat_vmm vmm, pleat__arena *arena, pleat_vmm *out)
 {
     if (vmm.ops == NULL)

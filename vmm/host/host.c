@@ -53,16 +53,6 @@ void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double g
     pleat__host_spend(host, handle + granule * (double)(bytes / host->shadow.granularity));
 }
 
-bool pleat__host_is_device(const pleat__host *host, int device)
-{
-    return device >= 0 && device < host->device_count;
-}
-
-pleat_result pleat__host_no_device(const pleat__host *host, int device)
-{
-    return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device, host->device_count);
-}
-
 /* ---- devices ---- */
 
 static pleat_result device_count(void *self, int *count)
@@ -74,8 +64,7 @@ static pleat_result device_count(void *self, int *count)
 static pleat_result granularity(void *self, int device, uint64_t *minimum, uint64_t *recommended)
 {
     const pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     *minimum = *recommended = host->shadow.granularity;
     return PLEAT_OK;
 }
@@ -91,8 +80,7 @@ static uint64_t room_of(const pleat__host *host, int device)
 static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, uint64_t *total_bytes)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     pthread_mutex_lock(&host->lock);
     *free_bytes = room_of(host, device);
     pthread_mutex_unlock(&host->lock);
@@ -103,8 +91,7 @@ static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, ui
 static pleat_result identify(void *self, int device, char name[PLEAT_DEVICE_NAME_BYTES])
 {
     const pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     snprintf(name, PLEAT_DEVICE_NAME_BYTES, "host-%d", device);
     return PLEAT_OK;
 }
@@ -112,8 +99,7 @@ static pleat_result identify(void *self, int device, char name[PLEAT_DEVICE_NAME
 static pleat_result process_memory(void *self, int device, uint64_t *used, uint64_t *limit)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     pthread_mutex_lock(&host->lock);
     *used = host->devices[device].used + host->devices[device].other;
     *limit = host->devices[device].limit;
@@ -183,8 +169,7 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
                            pleat_handle *handle)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     if (!pleat__shadow_granular(&host->shadow, bytes) ||
         (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST)) != 0)
         return pleat__fail(PLEAT_E_INVALID,
@@ -271,8 +256,7 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
 {
     pleat__host *host = self;
     struct stat file;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     if (!pleat__shadow_granular(&host->shadow, bytes) || fcntl(fd, F_GET_SEALS) < 0 ||
         fstat(fd, &file) != 0 || (uint64_t)file.st_size != bytes)
         return pleat__fail(PLEAT_E_INVALID,
@@ -299,8 +283,7 @@ typedef struct block {
 static pleat_result host_alloc(void *self, int device, uint64_t bytes, void **memory)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     uint64_t whole;
     block *made =
         pleat__add(sizeof *made, bytes, &whole) ? pleat__arena_alloc(host->arena, whole) : NULL;
@@ -318,8 +301,7 @@ static pleat_result host_alloc(void *self, int device, uint64_t bytes, void **me
 static pleat_result host_free(void *self, int device, void *memory)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     block *gone = (block *)memory - 1;
     pthread_mutex_lock(&host->lock);
     pleat__host_copies_lose(host, (uint64_t)(uintptr_t)memory, gone->bytes);

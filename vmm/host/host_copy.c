@@ -40,8 +40,7 @@ pleat_result pleat__host_copy(void *self, int device, pleat_stream stream, uint6
                               uint64_t from, uint64_t bytes)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     pthread_mutex_lock(&host->lock);
     pleat_result result =
         is_reachable(host, to, bytes) && is_reachable(host, from, bytes)

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <vmm/host/host.h>
 #include <vmm/shadow.h>
+#include <vmm/table.h>
 
 /* Flags of a page. */
 enum {
@@ -105,8 +106,6 @@ PLEAT_NODISCARD pleat_result pleat__host_direct(const pleat_vmm *vmm, pleat_stre
 void pleat__host_spend(pleat__host *host, double ns);
 /* The same of a call, on a handle of `bytes`. */
 void pleat__host_cost(pleat__host *host, uint64_t bytes, double handle, double granule);
-bool pleat__host_is_device(const pleat__host *host, int device);
-pleat_result pleat__host_no_device(const pleat__host *host, int device);
 /* Index + 1 of a stream, made when it is new; 0: no host memory, pleat__host_no_stream() says so.
  */
 uint32_t pleat__host_stream_index(pleat__host *host, pleat_stream id);

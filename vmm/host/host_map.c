@@ -107,8 +107,7 @@ pleat_result pleat__host_reserve(void *self, int device, uint64_t bytes, uint64_
 {
     pleat__host *host = self;
     uint64_t granularity = host->shadow.granularity;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     PLEAT_TRY(pleat__shadow_check_reserve(&host->shadow, bytes, align));
     char *start = reserve_aligned(bytes, align > granularity ? align : granularity);
     if (start == NULL)
@@ -196,8 +195,7 @@ static pleat_result check_devices(const pleat__host *host, const int *devices, i
     if (devices == NULL || count < 1)
         return pleat__fail(PLEAT_E_INVALID, "set_access: for no device");
     for (int d = 0; d < count; d++)
-        if (!pleat__host_is_device(host, devices[d]))
-            return pleat__host_no_device(host, devices[d]);
+        PLEAT_TRY(pleat__vmm_check_device(host->device_count, devices[d]));
     return PLEAT_OK;
 }
 

@@ -82,8 +82,7 @@ static void settle(pleat__host *host)
 pleat_result pleat__host_event_create(void *self, int device, pleat_event *event)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     pleat_result result = PLEAT_OK;
     pthread_mutex_lock(&host->lock);
     uint32_t slot = host->free_event;
@@ -231,8 +230,7 @@ uint64_t pleat__host_clock_ns(void *self)
 pleat_result pleat__host_stream_create(void *self, int device, pleat_stream *stream)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     pthread_mutex_lock(&host->lock);
     *stream = FIRST_MADE + host->streams_made++;
     host->live_streams++;
@@ -243,8 +241,7 @@ pleat_result pleat__host_stream_create(void *self, int device, pleat_stream *str
 pleat_result pleat__host_stream_destroy(void *self, int device, pleat_stream stream)
 {
     pleat__host *host = self;
-    if (!pleat__host_is_device(host, device))
-        return pleat__host_no_device(host, device);
+    PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
     pthread_mutex_lock(&host->lock);
     bool made = stream >= FIRST_MADE && stream - FIRST_MADE < host->streams_made;
     host->live_streams -= made;
