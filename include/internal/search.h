@@ -4,8 +4,6 @@
 #ifndef PLEAT_INTERNAL_SEARCH_H
 #define PLEAT_INTERNAL_SEARCH_H
 
-#include <stddef.h>
-
 /* Sets the variable `index` to the first of 0 to count - 1 for which `holds`, an expression of
  * `index`, is true, or to count where it is true for none.
  * pre: it is false up to some index and true from there on.
@@ -14,7 +12,7 @@
  *     PLEAT__FIRST(at, count, sorted[at] >= wanted); */
 #define PLEAT__FIRST(index, count, holds)                                                          \
     do {                                                                                           \
-        size_t first_low = 0, first_high = (count);                                                \
+        __typeof__(index) first_low = 0, first_high = (count);                                     \
         while (first_low < first_high) {                                                           \
             (index) = first_low + (first_high - first_low) / 2;                                    \
             if (holds)                                                                             \

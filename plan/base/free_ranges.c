@@ -7,6 +7,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/search.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,30 +124,18 @@ static void replace(pleat__gaps *gaps, pleat__gap_at at, uint32_t old, const ple
 /* The last block that begins at or below `place`, or the first one. pre: there is one */
 static uint32_t block_of(const pleat__gaps *gaps, uint64_t place)
 {
-    uint32_t low = 0, high = gaps->block_count;
-    while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-        if (gaps->blocks[middle].first <= place)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t block;
+    PLEAT__FIRST(block, gaps->block_count - 1, gaps->blocks[block + 1].first > place);
+    return block;
 }
 
 /* Index of the first range in the block that ends above `place`; the block's count when none. */
 static uint32_t index_of(const pleat__gaps *gaps, uint32_t block, uint64_t place)
 {
     const pleat__range *ranges = ranges_of(gaps, block);
-    uint32_t low = 0, high = gaps->blocks[block].count;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (ranges[middle].end > place)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    uint32_t index;
+    PLEAT__FIRST(index, gaps->blocks[block].count, ranges[index].end > place);
+    return index;
 }
 
 bool pleat__gaps_from(pleat__gaps *gaps, uint64_t from, pleat__gap_at *at)

@@ -8,6 +8,7 @@
 #include <plan/fold/passing.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 #include <string.h>
 
@@ -114,15 +115,9 @@ pleat_result pleat__passer_move(pleat__passer *passer, uint32_t now)
 static uint32_t find(const pleat__passer *passer, uint64_t place)
 {
     const pleat__fold_job *job = passer->job;
-    uint32_t low = 0, high = job->passing_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (job->passing[passer->by_place[middle]].bytes.end <= place)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t k;
+    PLEAT__FIRST(k, job->passing_count, job->passing[passer->by_place[k]].bytes.end > place);
+    return k;
 }
 
 /* Whether the one behind those that end before the range begins before it ends. */

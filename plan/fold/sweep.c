@@ -24,6 +24,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/search.h>
 #include <string.h>
 
 /* A placed item that the sweep works around before it is born. */
@@ -197,20 +198,14 @@ static pleat_result extend(pleat__sweep *sweep, uint32_t pages)
 {
     const pleat__fold_job *job = sweep->job;
     pleat__try *out = sweep->out;
-    uint32_t low = 0, high = job->fixed_page_count;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (job->fixed_pages[middle] < out->end_page)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    uint32_t fixed;
+    PLEAT__FIRST(fixed, job->fixed_page_count, job->fixed_pages[fixed] >= out->end_page);
     while (pages != 0) {
-        for (; low < job->fixed_page_count && job->fixed_pages[low] == out->end_page; low++)
+        for (; fixed < job->fixed_page_count && job->fixed_pages[fixed] == out->end_page; fixed++)
             out->end_page++;
         uint32_t count = pages;
-        if (low < job->fixed_page_count && job->fixed_pages[low] - out->end_page < count)
-            count = job->fixed_pages[low] - out->end_page;
+        if (fixed < job->fixed_page_count && job->fixed_pages[fixed] - out->end_page < count)
+            count = job->fixed_pages[fixed] - out->end_page;
         uint64_t begin = out->end_page * job->chunk;
         PLEAT_TRY(
             pleat__gaps_give(&sweep->gaps, (pleat__range){begin, begin + count * job->chunk}));

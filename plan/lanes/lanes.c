@@ -4,6 +4,7 @@
 #include <plan/lanes/lanes.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,15 +124,9 @@ static void cut_windows(lane_job *job, uint32_t pause)
 
 static uint32_t window_at(const lane_job *job, uint32_t position)
 {
-    uint32_t low = 0, high = 2 * job->count - 1;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (job->events[middle] < position)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return job->spare[low];
+    uint32_t at;
+    PLEAT__FIRST(at, 2 * job->count - 1, job->events[at] >= position);
+    return job->spare[at];
 }
 
 /* Extends a lane's life over a member's. What wraps around makes the lane wrap around. */

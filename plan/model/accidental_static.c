@@ -14,6 +14,7 @@
 #include <plan/model/model.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 
 #define COMPANY 4  /* requests before and behind among which there is a dynamic one ... */
@@ -64,15 +65,9 @@ static void list_sizes(chance_job *job, uint64_t *spare)
 
 static uint32_t first_at_least(const uint64_t *sizes, uint32_t count, uint64_t size)
 {
-    uint32_t low = 0, high = count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (sizes[middle] < size)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t at;
+    PLEAT__FIRST(at, count, sizes[at] >= size);
+    return at;
 }
 
 static uint32_t count_of(const uint64_t *sizes, uint32_t count, uint64_t size)

@@ -10,6 +10,7 @@
 #include <plan/model/iteration.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 
 #define AGREE_PERCENT 80   /* requests of the longer one that must have a pair */
 #define ALIKE_PERCENT 50   /* the same where the trace holds nothing better */
@@ -22,15 +23,9 @@
 
 static uint32_t item_at(const pleat__requests *requests, uint32_t position)
 {
-    uint32_t low = 0, high = requests->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (requests->items[middle].alloc_at < position)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t item;
+    PLEAT__FIRST(item, requests->count, requests->items[item].alloc_at >= position);
+    return item;
 }
 
 pleat__stretch pleat__stretch_of(const pleat__requests *requests, uint32_t begin_at,

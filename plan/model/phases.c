@@ -9,6 +9,7 @@
 #include <plan/model/model.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 
 #define TURN       8
 #define MOST       (UINT16_MAX - 1) /* slots count phases in 16 bits; further turns are left out */
@@ -97,13 +98,7 @@ pleat_result pleat__phases_make(const pleat__requests *requests, uint32_t begin_
 
 uint16_t pleat__phase_at(const pleat__sequence *sequence, uint32_t position)
 {
-    uint32_t low = 0, high = sequence->phase_count;
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (sequence->phases[middle].begin_at <= position)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (uint16_t)low;
+    uint32_t next;
+    PLEAT__FIRST(next, sequence->phase_count, sequence->phases[next].begin_at > position);
+    return (uint16_t)(next > 0 ? next - 1 : 0);
 }

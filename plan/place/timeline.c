@@ -10,6 +10,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/search.h>
 #include <string.h>
 
 #define BLOCK   PLEAT__TIMELINE_BLOCK
@@ -111,15 +112,10 @@ void pleat__timeline_destroy(pleat__timeline *timeline)
 /* The first of the ranges that ends behind `address` (at it, with `touching`). */
 static uint32_t first_behind(const pleat__range_list *list, uint64_t address, bool touching)
 {
-    uint32_t low = 0, high = list->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (touching ? list->ranges[middle].end < address : list->ranges[middle].end <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint32_t at;
+    PLEAT__FIRST(at, list->count,
+                 touching ? list->ranges[at].end >= address : list->ranges[at].end > address);
+    return at;
 }
 
 /* Most lists stay at a few ranges, and there are many: they begin small. */
@@ -273,15 +269,9 @@ static void advance(pleat__timeline_cursor *cursor, uint64_t address)
         left -= step;
         step *= 2;
     }
-    size_t low = 0, high = step < left ? step : left;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (next[middle].end <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    cursor->next = next + low;
+    size_t at;
+    PLEAT__FIRST(at, step < left ? step : left, next[at].end > address);
+    cursor->next = next + at;
 }
 
 /* The lowest address at or above `address` that no list holds, and where the first range behind it

@@ -5,6 +5,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/search.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -49,15 +50,9 @@ size_t pleat__remat_pool_find(const pleat__remat_pool *pool, uint64_t bytes)
 
 size_t pleat__remat_pool_at(const pleat__remat_pool *pool, uint64_t at)
 {
-    size_t low = 0, high = pool->count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (pool->blocks[middle].begin <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    size_t next;
+    PLEAT__FIRST(next, pool->count, pool->blocks[next].begin > at);
+    return next > 0 ? next - 1 : 0;
 }
 
 /* Bytes of a range that lie in one whole chunk. */

@@ -19,6 +19,7 @@
 #include <internal/error.h>
 #include <internal/hash.h>
 #include <internal/range.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 #include <plan/model/iteration.h>
 #include <plan/sizes/solve.h>
@@ -315,16 +316,8 @@ static uint64_t count_explained(const fitting *f, uint32_t parameters)
 
 static bool is_square(uint64_t number, uint64_t *root)
 {
-    uint64_t low = 0, high = (uint64_t)1 << 21;
-    while (low < high) {
-        uint64_t middle = (low + high + 1) / 2;
-        if (middle * middle <= number)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    *root = low;
-    return low * low == number;
+    PLEAT__FIRST(*root, (size_t)1 << 21, (*root + 1) * (*root + 1) > number);
+    return *root * *root == number;
 }
 
 /* numbers[p] = num[p] / den[p], times what makes all of them whole and small. */

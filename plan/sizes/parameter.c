@@ -9,6 +9,7 @@
 
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,15 +265,9 @@ static bool solve_linear(wide a, wide b, wide s, pleat__fraction *t)
 
 static uint64_t root(wide square)
 {
-    uint64_t low = 0, high = UINT64_MAX >> 1;
-    while (low < high) {
-        uint64_t middle = low + (high - low + 1) / 2;
-        if ((wide)middle * (wide)middle <= square)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
+    uint64_t whole;
+    PLEAT__FIRST(whole, UINT64_MAX >> 1, (wide)(whole + 1) * (wide)(whole + 1) > square);
+    return whole;
 }
 
 /* The larger t > 0 with a + b t + c t^2 = s, when it is a fraction. */

@@ -24,6 +24,7 @@
 #include <plan/stweaver/stweaver.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 #include <string.h>
 
@@ -124,19 +125,13 @@ static pleat_result build_layers(struct weaving *weaving, const uint32_t *spans,
     uint32_t layers = 0;
     for (uint32_t i = 0; i < count; i++) {
         const pleat__span *span = &weaving->strip.spans[spans[i]];
-        uint32_t low = 0, high = layers;
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            if (ends[middle] <= span->begin)
-                low = middle + 1;
-            else
-                high = middle;
-        }
+        uint32_t later;
+        PLEAT__FIRST(later, layers, ends[later] > span->begin);
         uint64_t base;
-        if (low > 0) {
-            base = bases[--low];
-            memmove(ends + low, ends + low + 1, (layers - low - 1) * sizeof *ends);
-            memmove(bases + low, bases + low + 1, (layers - low - 1) * sizeof *bases);
+        if (later > 0) {
+            base = bases[later - 1];
+            memmove(ends + later - 1, ends + later, (layers - later) * sizeof *ends);
+            memmove(bases + later - 1, bases + later, (layers - later) * sizeof *bases);
             layers--;
         } else {
             /* Above all layers; where the strip's free ranges have a gap, above that. */

@@ -22,6 +22,7 @@
 
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 
 #include <stdlib.h>
@@ -136,20 +137,14 @@ static void sort_cuts(cuts *all)
 static pleat_result cut_entry(replayer *s, const cuts *all, const pleat__entry *whole,
                               pleat__entries *to)
 {
-    size_t low = 0, high = all->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (all->items[middle] < whole->address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    size_t at;
+    PLEAT__FIRST(at, all->count, all->items[at] >= whole->address);
     pleat__entry piece = *whole;
     piece.action = whole->action == PLEAT__ACTION_SEGMENT_MAP ? PLEAT__ACTION_SEGMENT_ALLOC
                                                               : PLEAT__ACTION_SEGMENT_FREE;
-    for (; all->items[low] < whole->address + whole->size; low++) {
-        piece.address = all->items[low];
-        piece.size = all->items[low + 1] - piece.address;
+    for (; all->items[at] < whole->address + whole->size; at++) {
+        piece.address = all->items[at];
+        piece.size = all->items[at + 1] - piece.address;
         PLEAT_TRY(pleat__entries_add(s->recording, to, &piece));
     }
     return PLEAT_OK;
@@ -236,15 +231,9 @@ static pleat_result make_tenants(replayer *s, bool segments, tenants *all)
 static tenant *tenant_at(replayer *s, const pleat__entry *e)
 {
     const tenants *all = tenants_for(s, e);
-    size_t low = 0, high = all->count - 1;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (all->items[middle].address < e->address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return &all->items[low];
+    size_t at;
+    PLEAT__FIRST(at, all->count - 1, all->items[at].address >= e->address);
+    return &all->items[at];
 }
 
 /* What was there from the start. */

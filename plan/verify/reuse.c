@@ -11,6 +11,7 @@
 #include <plan/verify/verify.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 
 /* Windows times requests that are looked at: some seconds. */
@@ -87,15 +88,9 @@ static void order_stretches(checking *c, const window *w, uint64_t *keys, uint32
 /* Whether a stretch of the window shares a byte with [begin, end). */
 static bool shares_byte(const checking *c, const window *w, uint64_t begin, uint64_t end)
 {
-    uint32_t low = w->first, high = w->end;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (c->places[middle] < end)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low > w->first && c->ends[low - 1] > begin;
+    uint32_t behind;
+    PLEAT__FIRST(behind, w->end - w->first, c->places[w->first + behind] >= end);
+    return behind > 0 && c->ends[w->first + behind - 1] > begin;
 }
 
 /* --- times -------------------------------------------------------------------------------------*/
@@ -119,16 +114,10 @@ static int list_events(const pleat_plan *plan, const pleat__slot *slot, pleat__r
 
 static window *find_window(const checking *c, uint32_t number)
 {
-    uint32_t low = 0, high = c->window_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (c->windows[middle].number < number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool is = low < c->window_count && c->windows[low].number == number;
-    return is ? &c->windows[low] : NULL;
+    uint32_t at;
+    PLEAT__FIRST(at, c->window_count, c->windows[at].number >= number);
+    bool is = at < c->window_count && c->windows[at].number == number;
+    return is ? &c->windows[at] : NULL;
 }
 
 static void extend(pleat__range *hull, pleat__range by)

@@ -18,6 +18,7 @@
 #include <plan/verify/verify.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 
 #include <stdio.h>
@@ -167,15 +168,9 @@ static pleat_result make_runs(sweep *s)
 /* The run that holds a page, or the one behind it; run_count when there is none. */
 static size_t find_run(const sweep *s, uint64_t page)
 {
-    size_t low = 0, high = s->run_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (s->runs[middle].end <= page)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    size_t at;
+    PLEAT__FIRST(at, s->run_count, s->runs[at].end > page);
+    return at;
 }
 
 static pleat_result add_piece(sweep *s, uint64_t begin, uint64_t end)
