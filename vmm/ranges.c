@@ -303,16 +303,6 @@ uint64_t pleat_ranges_bytes(pleat_ranges *ranges)
     return bytes;
 }
 
-uint64_t pleat_ranges_held(pleat_ranges *ranges)
-{
-    uint64_t held = 0;
-    pthread_mutex_lock(&ranges->lock);
-    for (const range *at = ranges->first; at != NULL; at = at->next)
-        held += at->holds > 0;
-    pthread_mutex_unlock(&ranges->lock);
-    return held;
-}
-
 /* ---- other processes and devices ---- */
 
 pleat_result pleat_range_export(pleat_ranges *ranges, pleat_va address, int *fd)

@@ -57,10 +57,8 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_range_export(pleat_ranges *ranges, 
  * some of them may be reachable already. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_ranges_add_peer(pleat_ranges *ranges, int peer);
 
-/* Bytes of the device that ranges have now, those that the driver did not take back among them, and
- * how many are held. */
+/* Bytes of the device that ranges have now, those that the driver did not take back among them. */
 PLEAT_API uint64_t pleat_ranges_bytes(pleat_ranges *ranges);
-PLEAT_API uint64_t pleat_ranges_held(pleat_ranges *ranges);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,8 @@ static uint64_t key_of(uint32_t time, bool is_free, uint32_t item)
     return (uint64_t)time << 32 | (uint64_t)!is_free << 31 | item;
 }
 
-bool pleat__item_trivial(const pleat__problem *problem, const pleat__item *item)
+/* Whether it takes no room. */
+static bool is_trivial(const pleat__problem *problem, const pleat__item *item)
 {
     if (item->size == 0)
         return true;
@@ -65,7 +66,7 @@ static bool wraps(const pleat__item *item)
 /* Whether two events are needed for the item, or none. */
 static bool comes_and_goes(const pleat__problem *problem, const pleat__item *item)
 {
-    return !pleat__item_trivial(problem, item) && !pleat__item_always(problem, item);
+    return !is_trivial(problem, item) && !pleat__item_always(problem, item);
 }
 
 static bool all_members(const pleat__problem *problem, const pleat__item *item, uint16_t stream)

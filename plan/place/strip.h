@@ -45,8 +45,7 @@ PLEAT_NODISCARD pleat_result pleat__strip_make(const pleat__problem *problem, ui
                                                pleat__arena *arena, pleat__strip *out);
 void pleat__strip_free(pleat__strip *strip);
 
-/* Whether the item takes no room; and whether it lives all the time. */
-bool pleat__item_trivial(const pleat__problem *problem, const pleat__item *item);
+/* Whether the item lives all the time. */
 bool pleat__item_always(const pleat__problem *problem, const pleat__item *item);
 
 static inline bool pleat__span_wraps(const pleat__span *span)

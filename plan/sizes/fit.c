@@ -570,15 +570,11 @@ pleat_result pleat__fit_make(const uint64_t *sizes, uint32_t profiles, uint32_t 
     pleat__arena_free(arena, f.kinds);
     pleat__arena_free(arena, f.kind_of);
     pleat__arena_free(arena, f.u);
-    if (result != PLEAT_OK)
-        pleat__fit_free(out, arena);
+    if (result != PLEAT_OK) {
+        pleat__arena_free(arena, out->x);
+        pleat__arena_free(arena, out->functions);
+        pleat__arena_free(arena, out->of);
+        *out = (pleat__fit){0};
+    }
     return result;
-}
-
-void pleat__fit_free(pleat__fit *fit, pleat__arena *arena)
-{
-    pleat__arena_free(arena, fit->x);
-    pleat__arena_free(arena, fit->functions);
-    pleat__arena_free(arena, fit->of);
-    *fit = (pleat__fit){0};
 }

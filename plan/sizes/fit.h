@@ -41,6 +41,5 @@ typedef struct pleat__fit {
 PLEAT_NODISCARD pleat_result pleat__fit_make(const uint64_t *sizes, uint32_t profiles,
                                              uint32_t count, const uint64_t *names,
                                              pleat__arena *arena, pleat__fit *out);
-void pleat__fit_free(pleat__fit *fit, pleat__arena *arena);
 
 #endif

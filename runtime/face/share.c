@@ -136,7 +136,7 @@ static pleat__import **find_import(pleat__imports *imports, pleat_va address)
     return at;
 }
 
-pleat_result pleat__import_begin(pleat__imports *imports, uint64_t bytes, pleat_va *address)
+static pleat_result begin_import(pleat__imports *imports, uint64_t bytes, pleat_va *address)
 {
     uint64_t page_bytes = pleat__space_page_bytes(imports->space);
     if (bytes == 0 || bytes % page_bytes != 0)
@@ -157,7 +157,8 @@ pleat_result pleat__import_begin(pleat__imports *imports, uint64_t bytes, pleat_
     return PLEAT_OK;
 }
 
-pleat_result pleat__import_piece(pleat__imports *imports, pleat_va address, int fd, uint64_t bytes)
+/* With the turn. */
+static pleat_result import_piece(pleat__imports *imports, pleat_va address, int fd, uint64_t bytes)
 {
     pleat__import *import = *find_import(imports, address);
     uint64_t page_bytes = pleat__space_page_bytes(imports->space);
@@ -196,7 +197,8 @@ static pleat_result unmap_pieces(pleat__space *space, const pleat__import *impor
     return result;
 }
 
-pleat_result pleat__import_end(pleat__imports *imports, pleat_va address)
+/* With the turn. */
+static pleat_result end_import(pleat__imports *imports, pleat_va address)
 {
     pleat__import **at = find_import(imports, address), *import = *at;
     if (import == NULL)
@@ -224,7 +226,7 @@ pleat_result pleat_import_begin(pleat_runtime *runtime, uint64_t bytes, pleat_va
 {
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = pleat__import_begin(&runtime->imports, bytes, address);
+    pleat_result result = begin_import(&runtime->imports, bytes, address);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -233,7 +235,7 @@ pleat_result pleat_import_piece(pleat_runtime *runtime, pleat_va address, int fd
 {
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
-    pleat_result result = pleat__import_piece(&runtime->imports, address, fd, bytes);
+    pleat_result result = import_piece(&runtime->imports, address, fd, bytes);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -242,7 +244,7 @@ pleat_result pleat_import_end(pleat_runtime *runtime, pleat_va address)
 {
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
-    pleat_result result = pleat__import_end(&runtime->imports, address);
+    pleat_result result = end_import(&runtime->imports, address);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }

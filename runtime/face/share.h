@@ -25,12 +25,6 @@ typedef struct pleat__imports {
     pleat__import *first;
 } pleat__imports;
 
-PLEAT_NODISCARD pleat_result pleat__import_begin(pleat__imports *imports, uint64_t bytes,
-                                                 pleat_va *address);
-/* pre: the turn, here and below. */
-PLEAT_NODISCARD pleat_result pleat__import_piece(pleat__imports *imports, pleat_va address, int fd,
-                                                 uint64_t bytes);
-pleat_result pleat__import_end(pleat__imports *imports, pleat_va address);
 /* The records; what is mapped goes with the space. */
 void pleat__imports_release(pleat__imports *imports);
 

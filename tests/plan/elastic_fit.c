@@ -134,7 +134,6 @@ static void fit_gives_sizes_at_any_x(void **state)
             const pleat__x x = {{u, 1}, {1, 1}};
             expect_fit(&fit, j.kinds, j.kind_count, u, 1, &x);
         }
-        pleat__fit_free(&fit, arena);
         pleat__arena_free(arena, sizes);
     }
     pleat__arena_destroy(arena);
@@ -168,7 +167,6 @@ static void fit_finds_a_batch_and_a_length(void **state)
         /* Elsewhere too: the first profile's batch at the second one's length. */
         const pleat__x mixed = {fit.x[1].u, fit.x[0].v};
         expect_fit(&fit, kinds, 30, us[1], vs[0], &mixed);
-        pleat__fit_free(&fit, arena);
         pleat__arena_free(arena, sizes);
     }
     pleat__arena_destroy(arena);
