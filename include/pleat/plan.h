@@ -67,7 +67,17 @@ typedef struct pleat_plan_summary {
     uint64_t lanes;
     uint64_t device; /* of the trace, which the plan is for */
 } pleat_plan_summary;
-PLEAT_API pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan);
+/* Fills in `size` bytes of the caller's summary, which grows at its end; what the library does not
+ * know is 0. */
+PLEAT_API void pleat_plan_summary_fill(const pleat_plan *plan, pleat_plan_summary *summary,
+                                       size_t size);
+
+static inline pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan)
+{
+    pleat_plan_summary summary;
+    pleat_plan_summary_fill(plan, &summary, sizeof summary);
+    return summary;
+}
 
 #ifdef __cplusplus
 }

@@ -258,7 +258,17 @@ typedef struct pleat_stats {
 #undef PLEAT_COUNTER_FIELD
 } pleat_stats;
 
-PLEAT_API pleat_stats pleat_stats_of(pleat_runtime *runtime);
+/* Fills in `size` bytes of the caller's counters: their list grows at its end, and a program built
+ * before has room for fewer. Those that the library does not know are 0, as all are in a child of
+ * fork. */
+PLEAT_API void pleat_stats_fill(pleat_runtime *runtime, pleat_stats *stats, size_t size);
+
+static inline pleat_stats pleat_stats_of(pleat_runtime *runtime)
+{
+    pleat_stats stats;
+    pleat_stats_fill(runtime, &stats, sizeof stats);
+    return stats;
+}
 
 typedef enum pleat_dump_format {
     PLEAT_DUMP_TEXT = 0, /* for people */
@@ -284,8 +294,16 @@ PLEAT_API void pleat_end_log(pleat_runtime *runtime);
  * folder that this user alone can write. */
 PLEAT_API pleat_result pleat_keep_plan(pleat_runtime *runtime);
 
-/* Peaks restart from what is now; the counters as they were, in one step: no peak is lost. */
-PLEAT_API pleat_stats pleat_reset_peaks(pleat_runtime *runtime);
+/* Peaks restart from what is now; the counters as they were, in one step: no peak is lost. Filled
+ * in as by pleat_stats_fill. */
+PLEAT_API void pleat_reset_peaks_fill(pleat_runtime *runtime, pleat_stats *stats, size_t size);
+
+static inline pleat_stats pleat_reset_peaks(pleat_runtime *runtime)
+{
+    pleat_stats stats;
+    pleat_reset_peaks_fill(runtime, &stats, sizeof stats);
+    return stats;
+}
 
 /* ---- recording: what a running job asks for, for pleat_plan_make ---- */
 

@@ -4,6 +4,7 @@
 #include <plan/base/plan.h>
 
 #include <internal/error.h>
+#include <internal/sized.h>
 
 pleat_result pleat__plan_new(pleat_plan **out)
 {
@@ -33,7 +34,7 @@ uint32_t pleat__dynamic_requests(const pleat_plan *plan)
     return count;
 }
 
-pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan)
+void pleat_plan_summary_fill(const pleat_plan *plan, pleat_plan_summary *out, size_t size)
 {
     pleat_plan_summary summary = {
         .requests = plan->requests,
@@ -54,5 +55,5 @@ pleat_plan_summary pleat_plan_summary_of(const pleat_plan *plan)
     /* Between its base and its views lies what a larger x would use. */
     if (plan->recipe != NULL)
         summary.virtual_bytes = summary.maps * plan->chunk_bytes;
-    return summary;
+    pleat__fill_sized(out, size, &summary, sizeof summary);
 }

@@ -8,6 +8,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/sized.h>
 #include <plan/base/plan.h>
 #include <string.h>
 
@@ -633,14 +634,15 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime)
     return stats;
 }
 
-pleat_stats pleat_stats_of(pleat_runtime *runtime)
+void pleat_stats_fill(pleat_runtime *runtime, pleat_stats *out, size_t size)
 {
-    if (!pleat__is_here(runtime))
-        return (pleat_stats){0};
-    pleat__gate_lock(&runtime->gate);
-    pleat_stats stats = pleat__stats_locked(runtime);
-    pleat__gate_unlock(&runtime->gate);
-    return stats;
+    pleat_stats stats = {0};
+    if (pleat__is_here(runtime)) {
+        pleat__gate_lock(&runtime->gate);
+        stats = pleat__stats_locked(runtime);
+        pleat__gate_unlock(&runtime->gate);
+    }
+    pleat__fill_sized(out, size, &stats, sizeof stats);
 }
 
 void pleat_end_log(pleat_runtime *runtime)
@@ -649,18 +651,19 @@ void pleat_end_log(pleat_runtime *runtime)
         pleat__watch_stop(runtime->watch);
 }
 
-pleat_stats pleat_reset_peaks(pleat_runtime *runtime)
+void pleat_reset_peaks_fill(pleat_runtime *runtime, pleat_stats *out, size_t size)
 {
-    if (!pleat__is_here(runtime))
-        return (pleat_stats){0};
-    pleat__gate_lock(&runtime->gate);
-    pleat_stats stats = pleat__stats_locked(runtime);
-    if (runtime->watch != NULL)
-        pleat__watch_reset(runtime->watch);
-    pleat__restart_peaks(&runtime->stats);
-    pleat__space_reset_peak(runtime->space);
-    pleat__gate_unlock(&runtime->gate);
-    return stats;
+    pleat_stats stats = {0};
+    if (pleat__is_here(runtime)) {
+        pleat__gate_lock(&runtime->gate);
+        stats = pleat__stats_locked(runtime);
+        if (runtime->watch != NULL)
+            pleat__watch_reset(runtime->watch);
+        pleat__restart_peaks(&runtime->stats);
+        pleat__space_reset_peak(runtime->space);
+        pleat__gate_unlock(&runtime->gate);
+    }
+    pleat__fill_sized(out, size, &stats, sizeof stats);
 }
 
 /* ---- recording and being told ---- */

@@ -192,7 +192,10 @@ static uint32_t count_class(const pleat__sequence *sequence, uint8_t class)
 
 static void expect_job(const pleat_plan *plan)
 {
-    pleat_plan_summary summary = pleat_plan_summary_of(plan);
+    pleat_plan_summary summary = pleat_plan_summary_of(plan), older = {.iteration_requests = 0};
+    pleat_plan_summary_fill(plan, &older, offsetof(pleat_plan_summary, iteration_requests));
+    assert_int_equal(older.requests, summary.requests);
+    assert_int_equal(older.iteration_requests, 0);
     assert_int_equal(summary.iteration_requests, 4 * LAYERS + 1);
     assert_int_equal(count_class(&plan->first, PLEAT__CLASS_PERSISTENT), 2 * LAYERS);
     assert_int_equal(count_class(&plan->steady, PLEAT__CLASS_PERSISTENT), 0);

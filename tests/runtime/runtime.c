@@ -84,6 +84,32 @@ static void runtime_checks_its_arguments(void **state)
     pleat_vmm_destroy(&f.host);
 }
 
+/* As programs ask that were built when there were fewer counters, or will be when there are more.
+ */
+static void runtime_fills_in_the_counters_that_a_program_knows(void **state)
+{
+    (void)state;
+    struct {
+        pleat_stats known;
+        uint64_t newer;
+    } stats;
+    void (*const calls[])(pleat_runtime *, pleat_stats *, size_t) = {pleat_stats_fill,
+                                                                     pleat_reset_peaks_fill};
+    fixture f;
+    begin(&f, "pleat", 1024 * MIB, 0);
+    take(&f, 1000, 0);
+    for (size_t c = 0; c < 2; c++) {
+        memset(&stats, 0xff, sizeof stats);
+        calls[c](f.runtime, &stats.known, offsetof(pleat_stats, live_bytes));
+        assert_int_equal(stats.known.requests, 1);
+        assert_int_equal(stats.known.live_bytes, UINT64_MAX);
+        calls[c](f.runtime, &stats.known, sizeof stats);
+        assert_int_equal(stats.known.live_bytes, 1024);
+        assert_int_equal(stats.newer, 0);
+    }
+    end(&f);
+}
+
 static void runtime_serves_and_counts(void **state)
 {
     (void)state;
@@ -406,6 +432,7 @@ int main(void)
         cmocka_unit_test(budget_may_be_lifted_by_the_program_that_is_asked),
         cmocka_unit_test(callback_may_change_the_tag),
         cmocka_unit_test(runtime_checks_its_arguments),
+        cmocka_unit_test(runtime_fills_in_the_counters_that_a_program_knows),
         cmocka_unit_test(runtime_serves_and_counts),
         cmocka_unit_test(out_of_memory_gives_caches_back_first),
         cmocka_unit_test(out_of_memory_says_what_there_is),
