@@ -138,12 +138,12 @@ static pleat_result sweep_once(pleat__placing *placing, uint32_t long_life, bool
                                   : tight  ? PLEAT__REACH_TIGHT
                                            : PLEAT__REACH_LOW;
     }
-    pleat__sweep_options options = {.backward = backward,
-                                    .cap = strip->floor,
-                                    .limit = placing->sweep_height,
-                                    .reach = placing->trial_reach};
+    pleat__strip_sweep_options options = {.backward = backward,
+                                          .cap = strip->floor,
+                                          .limit = placing->sweep_height,
+                                          .reach = placing->trial_reach};
     uint64_t reached;
-    PLEAT_TRY(pleat__sweep(strip, &options, &placing->gaps, placing->trial, &reached));
+    PLEAT_TRY(pleat__strip_sweep(strip, &options, &placing->gaps, placing->trial, &reached));
     if (reached < placing->sweep_height) {
         uint8_t *swap = placing->reach;
         placing->reach = placing->trial_reach;

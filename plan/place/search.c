@@ -209,12 +209,12 @@ static void turn(struct finder *finder, uint32_t span, bool likes, uint8_t reach
 static pleat_result try_sweep(struct finder *finder, uint64_t limit, uint64_t *height)
 {
     pleat__placing *placing = finder->placing;
-    pleat__sweep_options options = {.backward = placing->backward,
-                                    .cap = placing->strip->floor,
-                                    .limit = limit,
-                                    .reach = placing->trial_reach};
+    pleat__strip_sweep_options options = {.backward = placing->backward,
+                                          .cap = placing->strip->floor,
+                                          .limit = limit,
+                                          .reach = placing->trial_reach};
     uint64_t before = placing->gaps.work;
-    PLEAT_TRY(pleat__sweep(placing->strip, &options, &placing->gaps, finder->trial, height));
+    PLEAT_TRY(pleat__strip_sweep(placing->strip, &options, &placing->gaps, finder->trial, height));
     finder->work += placing->gaps.work - before;
     return PLEAT_OK;
 }

@@ -20,7 +20,7 @@
 
 struct sweep {
     const pleat__strip *strip;
-    const pleat__sweep_options *options;
+    const pleat__strip_sweep_options *options;
     pleat__gaps *gaps;
     uint64_t *places;
     uint64_t height;
@@ -144,8 +144,9 @@ static pleat_result walk(struct sweep *sweep)
     return PLEAT_OK;
 }
 
-pleat_result pleat__sweep(const pleat__strip *strip, const pleat__sweep_options *options,
-                          pleat__gaps *gaps, uint64_t *places, uint64_t *height)
+pleat_result pleat__strip_sweep(const pleat__strip *strip,
+                                const pleat__strip_sweep_options *options, pleat__gaps *gaps,
+                                uint64_t *places, uint64_t *height)
 {
     struct sweep sweep = {
         .strip = strip, .options = options, .gaps = gaps, .places = places, .rewrap = UINT32_MAX};
