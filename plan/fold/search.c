@@ -15,7 +15,6 @@
 #include <plan/fold/fold_internal.h>
 
 #include <internal/error.h>
-#include <internal/hash.h>
 #include <plan/base/quantiles.h>
 #include <string.h>
 
