@@ -12,7 +12,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define MESSAGE_MOST 8192 /* bytes; a path is half of it at most */
@@ -171,15 +170,6 @@ const char *cli_quote(const char *word, char *buffer, size_t size)
         used += (size_t)snprintf(buffer + used, size - used, *at == '\'' ? "'\\''" : "%c", *at);
     snprintf(buffer + used, size - used, "'");
     return buffer;
-}
-
-int cli_overwrites(const char *command, const char *input, const char *output)
-{
-    struct stat one, other;
-    if (output == NULL || stat(input, &one) != 0 || stat(output, &other) != 0 ||
-        !S_ISREG(one.st_mode) || one.st_dev != other.st_dev || one.st_ino != other.st_ino)
-        return CLI_DONE;
-    return cli_bad_use(command, "'%s' is read here: give what is written another name", output);
 }
 
 bool cli_parse_size(const char *text, uint64_t *bytes)

@@ -55,9 +55,6 @@ PLEAT_NODISCARD pleat_result cli_read_plan(const char *path, pleat_plan **plan);
  * exit code with its message. */
 int cli_take_input(const char *command, const char **path);
 
-/* CLI_BAD_USE, with a message, where writing `output` (NULL: nothing) would lose `input`. */
-int cli_overwrites(const char *command, const char *input, const char *output);
-
 /* Takes the limits of a device's memory out of the environment (runtime/base/environment.h), before
  * any runtime is made: a recorded job on host memory is not of this container. */
 void cli_forget_limits(void);

@@ -196,6 +196,32 @@ class Files(unittest.TestCase):
         done = self.run_pleat("replay", path, "--device", 1, "--plan", self.root / "two-0.plan")
         self.assertIn("is a plan for GPU 0, and this is GPU 1: %d in the name", done.stderr)
 
+    def test_what_fails_for_one_device(self):
+        two = job()
+        two["device_traces"][1] = [event("alloc", 5, 6)]
+        path, dump = self.path("two.pickle", pickle.dumps(two)), self.root / "dump-%d.json"
+        self.run_pleat("import", path, "--device", 0, "-o", self.root / "zero.trace")
+        done = self.run_pleat("replay", path, "-a", self.root / "zero.trace", "--dump", dump, "--json", code=3)
+        told = json.loads(done.stdout)["devices"]
+        self.assertEqual((list(told["0"])[:1], told["1"]), (["policy"], None), done.stderr)
+        self.assertTrue((self.root / "dump-0.json").is_file())
+
+    def test_no_device_is_written_over_what_is_read(self):
+        two = job()
+        two["device_traces"][1] = two["device_traces"][0]
+        read = self.path("two-0.trace", pickle.dumps(two))
+        written = self.root / "two-%d.trace"
+        for command in (["import", read], ["export", read, "-f", "csv"], ["plan", read, "-s", 0],
+                        ["report", read, "-p", "native"]):
+            done = self.run_pleat(*command, "-o", written, code=2)
+            self.assertIn("is read here: give what is written another name", done.stderr)
+        plans = self.root / "plan-%d.json"
+        self.run_pleat("plan", read, "-s", 0, "--no-replay", "-o", plans)
+        self.run_pleat("replay", read, "-P", plans, "--dump", self.root / "plan-0.json", "--device", 0, code=2)
+        self.run_pleat("replay", read, "-P", self.root / "plan-1.json", "--dump", plans, code=2)
+        self.run_pleat("verify", plans, "--trace", read)
+        self.assertEqual(read.read_bytes(), pickle.dumps(two))
+
     def test_gzipped_plans_are_read_and_gz_is_what_it_says(self):
         trace, plan = self.root / "t.trace.gz", self.root / "p.plan.gz"
         self.run_pleat("import", self.path("s.pickle", pickle.dumps(job())), "-o", trace)

@@ -372,7 +372,7 @@ int cli_export(int argc, char **argv)
         return code;
     if (o.format == NULL || o.output == NULL)
         return cli_bad_use("export", "needs --format FORM and -o FILE");
-    code = cli_overwrites("export", o.trace, o.output);
+    code = devices_overwrite("export", o.trace, o.output);
     o.write = find_form(o.format);
     if (code != CLI_DONE)
         return code;

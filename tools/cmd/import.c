@@ -207,7 +207,7 @@ int cli_import(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
-    code = cli_overwrites("import", o.input, o.output);
+    code = devices_overwrite("import", o.input, o.output);
     if (code != CLI_DONE)
         return code;
     return devices_run(&(device_run){.command = "import",

@@ -721,8 +721,8 @@ int cli_plan(int argc, char **argv)
     if (code != CLI_DONE)
         return code;
     for (uint32_t i = 0; i < arguments.input_count; i++)
-        if (cli_overwrites("plan", arguments.inputs[i], arguments.output) != CLI_DONE ||
-            cli_overwrites("plan", arguments.inputs[i], arguments.dump) != CLI_DONE)
+        if (devices_overwrite("plan", arguments.inputs[i], arguments.output) != CLI_DONE ||
+            devices_overwrite("plan", arguments.inputs[i], arguments.dump) != CLI_DONE)
             return CLI_BAD_USE;
     if (arguments.output != NULL && arguments.dump != NULL &&
         strcmp(arguments.output, arguments.dump) == 0)

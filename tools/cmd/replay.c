@@ -177,12 +177,13 @@ static pleat_result begin_dump(options *o, dump *d)
 }
 
 /* Writes the file where the run went well. */
-static pleat_result end_dump(const options *o, dump *d, pleat_result result)
+static pleat_result end_dump(options *o, dump *d, pleat_result result)
 {
     if (o->replay.dump == NULL)
         return result;
     if (fclose(o->replay.dump) != 0 && result == PLEAT_OK)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", o->dump);
+    o->replay.dump = NULL;
     if (result == PLEAT_OK)
         result = pleat__file_write(o->dump, d->text, d->size);
     free(d->text);
@@ -279,7 +280,7 @@ int cli_replay(int argc, char **argv)
                            o.replay.policy);
     const char *const inputs[] = {o.trace, o.other, strcmp(o.plan, "auto") == 0 ? NULL : o.plan};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-        if (inputs[i] != NULL && cli_overwrites("replay", inputs[i], o.dump) != CLI_DONE)
+        if (inputs[i] != NULL && devices_overwrite("replay", inputs[i], o.dump) != CLI_DONE)
             return CLI_BAD_USE;
     o.replay.cuda = strcmp(backend, "cuda") == 0;
     return devices_run(&(device_run){.command = "replay",

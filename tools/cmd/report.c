@@ -191,7 +191,7 @@ int cli_report(int argc, char **argv)
         return cli_bad_use("report", "where to? Give -o PAGE.html");
     const char *const inputs[] = {o.trace, o.log, o.footprint.plan};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-        if (inputs[i] != NULL && cli_overwrites("report", inputs[i], o.output) != CLI_DONE)
+        if (inputs[i] != NULL && devices_overwrite("report", inputs[i], o.output) != CLI_DONE)
             return CLI_BAD_USE;
     o.footprint.policy_count = replay_parse_policies("report", policies, names, FOOTPRINT_POLICIES);
     if (o.footprint.policy_count == 0)

@@ -3,8 +3,10 @@
  */
 #include <tools/replay/devices.h>
 
+#include <internal/error.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define DEVICES (UINT8_MAX + 1)
 
@@ -33,15 +35,42 @@ int device_first(const pleat_trace *trace)
     return device;
 }
 
-const char *device_path(const char *path, const pleat_trace *trace, char *buffer)
+static const char *path_of(const char *path, int device, char *buffer)
 {
     const char *at = strstr(path, "%d");
     if (at == NULL)
         snprintf(buffer, DEVICE_PATH_MOST, "%s", path);
     else
-        snprintf(buffer, DEVICE_PATH_MOST, "%.*s%d%s", (int)(at - path), path, device_first(trace),
-                 at + 2);
+        snprintf(buffer, DEVICE_PATH_MOST, "%.*s%d%s", (int)(at - path), path, device, at + 2);
     return buffer;
+}
+
+const char *device_path(const char *path, const pleat_trace *trace, char *buffer)
+{
+    return path_of(path, device_first(trace), buffer);
+}
+
+static bool is_one_file(const char *path, const char *other)
+{
+    struct stat one, two;
+    return stat(path, &one) == 0 && stat(other, &two) == 0 && S_ISREG(one.st_mode) &&
+           one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+}
+
+int devices_overwrite(const char *command, const char *input, const char *output)
+{
+    char read[DEVICE_PATH_MOST], written[DEVICE_PATH_MOST];
+    if (output == NULL)
+        return CLI_DONE;
+    bool named = strstr(input, "%d") != NULL || strstr(output, "%d") != NULL;
+    bool lost = is_one_file(input, output);
+    for (int device = 0; named && device < DEVICES && !lost; device++) {
+        path_of(output, device, written);
+        lost = is_one_file(input, written) || is_one_file(path_of(input, device, read), written);
+    }
+    return lost ? cli_bad_use(command, "'%s' is read here: give what is written another name",
+                              output)
+                : CLI_DONE;
 }
 
 static int check_outputs(const device_run *run)
@@ -63,6 +92,27 @@ static int run_one(const device_run *run, int device)
                               : cli_failed(run->command, result);
 }
 
+/* A run that fails tells standard error why and prints no object: null stands in its place. */
+static int run_json(const device_run *run, int device)
+{
+    char *text = NULL;
+    size_t size = 0;
+    int code = CLI_DONE;
+    FILE *out = stdout, *kept = open_memstream(&text, &size);
+    if (kept != NULL) {
+        stdout = kept;
+        code = run_one(run, device);
+        stdout = out;
+    }
+    if (kept == NULL || fclose(kept) != 0) {
+        code = cli_failed(run->command, pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for JSON"));
+        size = 0;
+    }
+    fputs(size > 0 ? text : "null", stdout);
+    free(text);
+    return code;
+}
+
 static int run_all(const device_run *run, const bool *seen)
 {
     int worst = check_outputs(run);
@@ -74,7 +124,7 @@ static int run_all(const device_run *run, const bool *seen)
             continue;
         printf(run->json ? "%s\"%d\": " : "%sGPU %d\n\n", before, device);
         before = run->json ? ", " : "\n";
-        int code = run_one(run, device);
+        int code = run->json ? run_json(run, device) : run_one(run, device);
         worst = code > worst ? code : worst;
     }
     if (run->json)

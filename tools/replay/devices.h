@@ -33,7 +33,7 @@ typedef struct device_run {
 } device_run;
 
 /* The highest exit code of all. Text of several devices has a heading each; JSON of several is one
- * object {"devices": {"0": {...}, ...}}. */
+ * object {"devices": {"0": {...}, ...}}, with null for a device whose run failed. */
 int devices_run(const device_run *run);
 
 /* The first one that a trace allocates on. */
@@ -41,5 +41,9 @@ int device_first(const pleat_trace *trace);
 /* The path with the trace's device in the place of "%d". Returns `buffer`. */
 #define DEVICE_PATH_MOST 4096
 const char *device_path(const char *path, const pleat_trace *trace, char *buffer);
+
+/* CLI_BAD_USE, with a message, where writing `output` (NULL: nothing) would lose `input`, whatever
+ * device "%d" stands for in either. */
+int devices_overwrite(const char *command, const char *input, const char *output);
 
 #endif
