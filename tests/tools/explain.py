@@ -181,7 +181,7 @@ class Explain(unittest.TestCase):
         self.assertEqual(json.loads(run("explain", path, "--json").stdout)["max_live_phase"],
                          "\x1b[31mred\n\x9b2Jé\x7f")
 
-    def refused(self, free, last=True):
+    def refused(self, free, last=True, size=60 << 20, name="oom.pickle"):
         """Fifty of 2 MiB, every second one freed, in segments of their own; then 60 MiB are refused."""
         events, mib = [], 1 << 20
         for i in range(50):
@@ -192,10 +192,10 @@ class Explain(unittest.TestCase):
             place = (1 << 40) + i * 4 * mib
             events += [{"action": action, "addr": place, "size": 2 * mib, "stream": 0, "time_us": 60}
                        for action in ("free_requested", "free_completed")]
-        events.append({"action": "oom", "size": 60 * mib, "device_free": free, "stream": 0, "time_us": 61})
+        events.append({"action": "oom", "size": size, "device_free": free, "stream": 0, "time_us": 61})
         if not last:
             events.append({"action": "alloc", "addr": 1 << 41, "size": 2 * mib, "stream": 0, "time_us": 62})
-        path = os.path.join(self.folder.name, "oom.pickle")
+        path = os.path.join(self.folder.name, name)
         with open(path, "wb") as file:
             pickle.dump({"segments": [], "device_traces": [[*events, {"action": "snapshot"}]]}, file)
         return path
@@ -225,6 +225,17 @@ class Explain(unittest.TestCase):
         self.assertIn("The recording has a refusal", run("explain", self.refused(12 << 20, False)).stdout)
         self.assertEqual(json.loads(run("import", path, "-j").stdout)["refusals"], 1)
         self.assertNotIn("refusal", run("explain", SNAPSHOT).stdout)
+        # What to run is told as a shell reads it.
+        self.assertIn("pleat explain '" + self.refused(12 << 20, name="out of memory.pickle") + "'. Only",
+                      run("import", os.path.join(self.folder.name, "out of memory.pickle")).stdout)
+
+    def test_a_refusal_of_more_than_any_trace_holds_is_told(self):
+        """As one gets where a shape is wrong."""
+        ran = run("explain", self.refused(12 << 20, size=10**15), "--json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        told = json.loads(ran.stdout)["refusal"]
+        self.assertEqual(told["request_bytes"], 10**15)
+        self.assertEqual([(p["serves"], p["takes_bytes"]) for p in told["policies"]], [(False, 0)] * 3)
 
     def test_a_snapshot_without_history_is_refused(self):
         """Its figures were those of what was live at the end, in the order of its addresses."""

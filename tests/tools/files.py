@@ -155,6 +155,7 @@ class Files(unittest.TestCase):
         self.assertEqual([both[n]["devices"] for n in "01"], [[0], [1]])
         said = self.run_pleat("import", path, "-o", self.root / "two-%d.trace").stdout
         self.assertEqual(re.findall(r"^GPU \d$", said, re.M), ["GPU 0", "GPU 1"])
+        self.assertEqual(re.findall(r"two-.*\.trace", said), ["two-0.trace", "two-1.trace"])
         for n in "01":
             trace = self.root / f"two-{n}.trace"
             self.assertEqual(json.loads(self.run_pleat("import", trace, "--json").stdout)["devices"], [int(n)])

@@ -80,12 +80,16 @@ pleat_result refusal_find(const pleat_trace *trace, uint64_t device_bytes, refus
     r->room_bytes = r->held_bytes != 0 && device_bytes == 0
                         ? r->held_bytes + r->recorded.free_bytes
                         : replay_device_bytes(trace, device_bytes);
+    for (int i = 0; i < REFUSAL_POLICIES; i++)
+        r->policies[i].name = policies[i];
+    /* What is larger than any replay's device is refused without one: a trace need not have room
+     * for its size. */
+    if (r->recorded.bytes > r->room_bytes && r->recorded.bytes > PLENTY_BYTES)
+        return PLEAT_OK;
     PLEAT_TRY(trace_to(trace, &r->recorded, &until));
     pleat_result result = PLEAT_OK;
-    for (int i = 0; i < REFUSAL_POLICIES && result == PLEAT_OK; i++) {
-        r->policies[i].name = policies[i];
+    for (int i = 0; i < REFUSAL_POLICIES && result == PLEAT_OK; i++)
         result = run_policy(until, r->room_bytes, &r->policies[i]);
-    }
     pleat_trace_free(until);
     return result;
 }

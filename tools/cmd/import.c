@@ -106,9 +106,11 @@ static bool print_count(cli_table *table, const char *name, uint64_t count)
     return print_row(table, name, text);
 }
 
-static void print_table(const pleat_trace *trace, const summary *s, const options *o)
+/* written: NULL: nothing was. */
+static void print_table(const pleat_trace *trace, const summary *s, const options *o,
+                        const char *written)
 {
-    char live[48], segments[48];
+    char live[48], segments[48], input[DEVICE_PATH_MOST];
     const char *headings[2] = {pleat__trace_form_name(o->form), ""};
     cli_table table;
     cli_format_size(s->peak_live_bytes, live, sizeof live);
@@ -121,15 +123,15 @@ static void print_table(const pleat_trace *trace, const summary *s, const option
                 print_count(&table, "labels", pleat_trace_label_count(trace) - 1) &&
                 print_row(&table, "peak live", live) &&
                 print_row(&table, "peak of recorded segments", segments);
-    if (made && o->output != NULL)
-        print_row(&table, "written to", o->output);
+    if (made && written != NULL)
+        print_row(&table, "written to", written);
     cli_table_end(&table, stdout);
     const pleat__refusal refused = pleat__trace_refusal(trace);
     refusal_line(&refused, refusal_is_last(trace));
     if (refused.count > 0)
         printf("Who would have served it: pleat explain %s. Only recordings say it, not what is "
                "written here.\n",
-               o->input);
+               cli_quote(o->input, input, sizeof input));
 }
 
 /* The device of the trace's first allocation is the one whose iterations count. */
@@ -150,7 +152,8 @@ static pleat_result keep_beginning(uint32_t iterations, pleat_trace **trace)
 static int import(void *self, pleat_trace *trace, int device)
 {
     const options *o = self;
-    char output[DEVICE_PATH_MOST];
+    char path[DEVICE_PATH_MOST];
+    const char *output = o->output != NULL ? device_path(o->output, trace, path) : NULL;
     pleat_result result = PLEAT_OK;
     (void)device;
     if (o->device_bytes != 0)
@@ -160,8 +163,8 @@ static int import(void *self, pleat_trace *trace, int device)
         if (result != PLEAT_OK)
             result = pleat__context(result, "'%s'", o->input);
     }
-    if (result == PLEAT_OK && o->output != NULL)
-        result = pleat_trace_write(trace, device_path(o->output, trace, output));
+    if (result == PLEAT_OK && output != NULL)
+        result = pleat_trace_write(trace, output);
     int code = CLI_DONE;
     summary s = summarize(trace);
     if (result != PLEAT_OK)
@@ -169,7 +172,7 @@ static int import(void *self, pleat_trace *trace, int device)
     else if (o->json)
         print_json(trace, &s, o->form);
     else
-        print_table(trace, &s, o);
+        print_table(trace, &s, o, output);
     pleat_trace_free(trace);
     return code;
 }
