@@ -280,6 +280,18 @@ class Report(unittest.TestCase):
         reader.feed(text)
         return json.loads(ran.stdout), reader, text
 
+    def test_a_log_writes_no_html(self):
+        with open(self.log, "rb") as file:
+            data = file.read()
+        name = b"\xa5pleat"  # msgpack's
+        self.assertEqual(data.count(name), 1)
+        other, path = (os.path.join(self.folder.name, name) for name in ("other.log", "other.html"))
+        with open(other, "wb") as file:
+            file.write(data.replace(name, b"\xa5<b>&x"))
+        self.assertEqual(run("report", "--log", other, "-o", path).returncode, 0)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(file.read().count(", policy &lt;b&gt;&amp;x: <code>"), 1)
+
     def test_a_run_is_held_against_its_plan(self):
         figures, reader, _ = self.report_of_run()
         self.assertEqual(list(figures), ["run"])

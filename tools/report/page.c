@@ -708,9 +708,10 @@ static void put_run_summary(const page *p)
 {
     const runlog *run = p->run;
     const pleat__log_record *last = runlog_last(run, PLEAT__LOG_INTERVALS);
-    fprintf(p->out, "<p class=command>Process %llu, device %llu, policy %s: <code>",
-            (unsigned long long)run->numbers.pid, (unsigned long long)run->numbers.device,
-            run->policy);
+    fprintf(p->out, "<p class=command>Process %llu, device %llu, policy ",
+            (unsigned long long)run->numbers.pid, (unsigned long long)run->numbers.device);
+    put_escaped(p->out, run->policy);
+    fputs(": <code>", p->out);
     put_escaped(p->out, run->command);
     fputs("</code>", p->out);
     if (last != NULL)
