@@ -27,7 +27,7 @@
 #define ADDRESS_EMPTY (1ull << 62) /* from here on: requests of no bytes, which have no address */
 #define SMALL_SEGMENT (2ull << 20) /* torch's segments for requests of up to 1 MiB */
 
-/* X(name, text): what events and segments repeat; remembered by its position. */
+/* X(name, text): what events and segments repeat. */
 #define WORDS(X)                                                                                   \
     X(ACTION, "action")                                                                            \
     X(ADDR, "addr")                                                                                \
@@ -106,7 +106,10 @@ typedef struct snapshot {
     pleat__arena *arena;
     request *requests;
     uint64_t empty; /* addresses given to requests of no bytes */
-    bool *known;    /* labels, and behind them words, that were written before */
+    /* Of labels, and behind them words: 0, or 1 + the number under which a reader remembers it.
+     * Numbers count what is remembered: a reader has room for those alone. */
+    uint32_t *known;
+    uint32_t remembered;
     machine machines[DEVICES_MOST];
 } snapshot;
 
@@ -165,20 +168,20 @@ static bool covers(const segments *mapped, const segment *one)
 
 /* ---- writing ---- */
 
-static void put_known(snapshot *s, uint32_t slot, const char *text)
+static void put_known(snapshot *s, size_t which, const char *text)
 {
-    if (s->known[slot]) {
-        pickle_recall(s->out, slot);
+    if (s->known[which] != 0) {
+        pickle_recall(s->out, s->known[which] - 1);
         return;
     }
     pickle_text(s->out, text, strlen(text));
-    pickle_remember(s->out, slot);
-    s->known[slot] = true;
+    pickle_remember(s->out, s->remembered);
+    s->known[which] = ++s->remembered;
 }
 
 static void put_word(snapshot *s, enum word word)
 {
-    put_known(s, pleat_trace_label_count(s->trace) + word, words[word]);
+    put_known(s, (size_t)pleat_trace_label_count(s->trace) + word, words[word]);
 }
 
 static void put_number(snapshot *s, enum word word, uint64_t value)

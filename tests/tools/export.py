@@ -161,6 +161,14 @@ class Export(unittest.TestCase):
             self.assertEqual(after["time_us"], before["time_us"])
             self.assertEqual(after.get("user_metadata", ""), before["user_metadata"])
 
+    def test_snapshot_of_many_labels_is_read_back(self):
+        path = self.path("labels.pickle")
+        events = [dict(action="alloc", addr=4096 * (i + 1), size=512, stream=0, time_us=i, user_metadata="part %d" % i)
+                  for i in range(2000)]
+        with open(path, "wb") as file:
+            pickle.dump(dict(segments=[], device_traces=[events]), file)
+        self.assertEqual(self.without_segments(self.export("snapshot", path)), self.without_segments(path))
+
     def test_perfetto_keeps_the_trace_event_format(self):
         facts = self.facts(SNAPSHOT)
         with open(self.export("perfetto"), encoding="utf-8") as file:
