@@ -8,8 +8,9 @@ static pleat_result read_sources(pleat__planning *p, uint32_t device)
 {
     for (uint32_t t = 0; t < p->trace_count; t++) {
         pleat__sized_trace *s = &p->sources[t];
-        PLEAT_TRY(pleat__requests_make(p->traces[t], device, p->scratch, &s->requests));
-        pleat_result result = pleat__iteration_find(&s->requests, &s->iteration);
+        pleat_result result = pleat__requests_make(p->traces[t], device, p->scratch, &s->requests);
+        if (result == PLEAT_OK)
+            result = pleat__iteration_find(&s->requests, &s->iteration);
         if (result != PLEAT_OK)
             return pleat__context(result, "trace %u", t + 1);
     }

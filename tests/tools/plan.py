@@ -113,6 +113,29 @@ class Plan(unittest.TestCase):
                 if lower < other[1] and other[0] < upper:
                     self.assertTrue(place + size <= other[2] or other[2] + other[3] <= place)
 
+    def iterations(self, name, phase, device=0):
+        """A snapshot of three iterations, on one device."""
+        traces = [[] for _ in range(device + 1)]
+        for number in range(90):
+            traces[device] += [{"action": action, "addr": 1 << 30, "size": 512 * (1 + number % 30), "stream": 0,
+                                "time_us": number, "user_metadata": "iter=%d;phase=%s" % (number // 30, phase)}
+                               for action in ("alloc", "free_requested", "free_completed")]
+        with open(self.path(name), "wb") as file:
+            pickle.dump({"device_traces": traces, "segments": []}, file)
+        return self.path(name)
+
+    def test_dump_has_phases_as_they_are(self):
+        phase = 'F, the "first"\nof two'
+        run = pleat("plan", self.iterations("job.pickle", phase), "-s", 0, "--dump", self.path("d.csv"))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        with open(self.path("d.csv"), newline="", encoding="ascii") as file:
+            rows = [row for row in csv.DictReader(file) if row["sequence"] == "steady"]
+        self.assertEqual({(row["phase"], row["stream"]) for row in rows}, {(phase, "0")})
+
+    def test_which_recording_cannot_be_planned_is_said(self):
+        jobs = [self.iterations("%d.pickle" % device, "F", device) for device in (0, 1)]
+        self.assertIn("trace 2: the trace holds no allocation on device 0", pleat("plan", *jobs, "-s", 0).stderr)
+
     def test_search_finds_what_one_pass_does_not(self):
         rng = random.Random(3)
         rows = []

@@ -8,6 +8,7 @@
 #include <tools/analysis/plan_json.h>
 #include <tools/analysis/plan_trial.h>
 #include <tools/cli.h>
+#include <tools/clock.h>
 #include <tools/cmd/plan_elastic.h>
 #include <tools/json.h>
 #include <tools/nearest.h>
@@ -25,7 +26,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct arguments {
     char **inputs;
@@ -59,15 +59,8 @@ typedef struct stopwatch {
     double seconds[STEPS];
     int count;
     const char *running; /* NULL: none */
-    double since;
+    uint64_t since;
 } stopwatch;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void add_time(stopwatch *watch, const char *name, double seconds)
 {
@@ -85,9 +78,9 @@ static void on_step(void *self, const char *name)
 {
     stopwatch *watch = self;
     progress_note(name);
-    double time = now();
+    uint64_t time = clock_now();
     if (watch->running != NULL)
-        add_time(watch, watch->running, time - watch->since);
+        add_time(watch, watch->running, (double)(time - watch->since) * 1e-9);
     watch->since = time;
     watch->running = name;
 }
@@ -319,6 +312,16 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
     return elastic_answer(arguments->inputs[0], plan, &arguments->question, NULL);
 }
 
+/* A field as RFC 4180 has it: in quotes where it needs them. */
+static void put_field(FILE *file, const char *text)
+{
+    const char *quote = text[strcspn(text, "\",\r\n")] != '\0' ? "\"" : "";
+    fputs(quote, file);
+    for (; *text != '\0'; text++)
+        fprintf(file, *text == '"' ? "%c\"" : "%c", *text);
+    fputs(quote, file);
+}
+
 static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
                           const pleat__sequence *sequence)
 {
@@ -334,8 +337,9 @@ static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
         fputc(',', file);
         if (slot->place != PLEAT__NOWHERE)
             fprintf(file, "%llu", (unsigned long long)slot->place);
-        fprintf(file, ",%s,%s,%u\n", footprint_class_name(has_phases, slot->class), phase,
-                slot->stream);
+        fprintf(file, ",%s,", footprint_class_name(has_phases, slot->class));
+        put_field(file, phase);
+        fprintf(file, ",%u\n", slot->stream);
     }
 }
 
@@ -447,7 +451,7 @@ static int plan(void *self, pleat_trace *trace, int device)
     if (own.dump != NULL)
         own.dump = device_path(own.dump, trace, dump_path);
     own.plan.device = device == PLEAT__ANY_DEVICE ? 0 : (uint32_t)device;
-    double start = now();
+    uint64_t start = clock_now();
     progress_whole("plan", 1);
     on_step(&watch, "read");
     pleat_result result = open_others(arguments, device, &made);
@@ -455,7 +459,7 @@ static int plan(void *self, pleat_trace *trace, int device)
         result = make(arguments, &on, &made);
     if (result == PLEAT_OK)
         result = plan_peak_of(made.plan, &made.peak);
-    double seconds = now() - start;
+    double seconds = (double)(clock_now() - start) * 1e-9;
     progress_whole_end();
     if (result == PLEAT_OK && !arguments->no_replay)
         plan_trial_run(made.plan, &arguments->plan, made.traces, made.trace_count, made.trials);

@@ -4,11 +4,11 @@
 #include <tools/cmd/plan_elastic.h>
 
 #include <tools/cli.h>
+#include <tools/clock.h>
 
 #include <internal/error.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TEXT 64 /* bytes of an x as text */
 
@@ -17,13 +17,6 @@ static const char *const layouts[] = {
     [PLEAT__INSTANCE_CONTIGUOUS] = "contiguous",
     [PLEAT__INSTANCE_FOLDED] = "folded",
 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 bool elastic_parse_names(const char *text, uint64_t *names, uint32_t count)
 {
@@ -274,9 +267,9 @@ static int answer_at(const pleat_plan *plan, const char *at, json_writer *json)
     char text[TEXT];
     pleat__x x;
     (void)pleat__x_parse(at, &x); /* the command line was checked */
-    double start = now();
+    uint64_t start = clock_now();
     pleat_result result = pleat__elastic_instance(plan, &x, NULL, &report, &instance);
-    double seconds = now() - start;
+    double seconds = (double)(clock_now() - start) * 1e-9;
     if (result == PLEAT_E_NOT_FOUND) {
         if (json != NULL)
             json_string(json, "x", pleat__x_text(&x, text, sizeof text));
