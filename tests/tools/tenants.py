@@ -84,6 +84,7 @@ class Tenants(unittest.TestCase):
                          (10 << 30, 100 << 30, 7))
         self.assertIn("does not fit", self.tenants("set", "second", "-g", "125GiB", "-c", "130GiB", status=5))
         self.assertIn("no size", self.tenants("set", "second", "-g", "lots", status=2))
+        self.assertIn("whole number", self.tenants("set", "second", "--priority", "0.5", status=2))
         self.assertIn("there is no tenant 'third'", self.tenants("set", "third", "-g", "1GiB", status=3))
         self.assertIn("set takes one TENANT", self.tenants("set", status=2))
         self.tenants("reclaim", str(entry["tenant"]))

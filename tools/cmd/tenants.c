@@ -18,8 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LEDGERS_MOST 64
-#define COLUMNS      10
+#define LEDGERS_MOST  64
+#define COLUMNS       10
+#define PRIORITY_MOST 1000000u
 
 typedef struct options {
     const char *device; /* the beginning of its name; NULL: all */
@@ -27,7 +28,7 @@ typedef struct options {
     double interval; /* seconds; 0: not said, 1 */
     uint32_t count;  /* frames; 0: until interrupted */
     const char *guarantee, *cap;
-    double priority; /* negative: as it is */
+    uint32_t priority; /* above PRIORITY_MOST: as it is */
 } options;
 
 /* A ledger that is there, and what it says. */
@@ -309,14 +310,18 @@ static pleat_result size_of(const char *text, const char *what, uint64_t *bytes)
     return pleat__fail(PLEAT_E_INVALID, "%s: '%s' is no size: write 20GiB", what, text);
 }
 
+static bool sets_priority(const options *o)
+{
+    return o->priority <= PRIORITY_MOST;
+}
+
 static pleat_result set_terms(const options *o, pleat__tenants *tenants, uint64_t serial)
 {
     uint64_t guarantee, cap;
-    uint32_t priority = o->priority < 0 ? 0 : (uint32_t)o->priority;
     PLEAT_TRY(size_of(o->guarantee, "--guarantee", &guarantee));
     PLEAT_TRY(size_of(o->cap, "--cap", &cap));
     return pleat__tenants_set(tenants, serial, o->guarantee != NULL ? &guarantee : NULL,
-                              o->cap != NULL ? &cap : NULL, o->priority < 0 ? NULL : &priority);
+                              o->cap != NULL ? &cap : NULL, sets_priority(o) ? &o->priority : NULL);
 }
 
 static pleat_result reclaim(const options *o, pleat__tenants *tenants, uint64_t serial)
@@ -387,7 +392,7 @@ static const char help[] =
 static const char *wrong_options(const options *o, const char *verb, int count)
 {
     bool sets = strcmp(verb, "set") == 0, watches = strcmp(verb, "watch") == 0;
-    if (!sets && (o->guarantee != NULL || o->cap != NULL || o->priority >= 0))
+    if (!sets && (o->guarantee != NULL || o->cap != NULL || sets_priority(o)))
         return "--guarantee, --cap and --priority are options of set TENANT";
     if (!watches && (o->interval != 0 || o->count != 0))
         return "--interval and --count are options of watch";
@@ -395,7 +400,7 @@ static const char *wrong_options(const options *o, const char *verb, int count)
         return "--json and --prometheus are two forms: choose one";
     if ((o->json || o->prometheus) && count > 0 && !watches && strcmp(verb, "list") != 0)
         return "--json and --prometheus are options of list and watch";
-    if (sets && count == 2 && o->guarantee == NULL && o->cap == NULL && o->priority < 0)
+    if (sets && count == 2 && o->guarantee == NULL && o->cap == NULL && !sets_priority(o))
         return "set TENANT wants --guarantee, --cap or --priority";
     return NULL;
 }
@@ -433,7 +438,7 @@ static int bad_command(const char *verb)
 
 int cli_tenants(int argc, char **argv)
 {
-    options o = {.priority = -1};
+    options o = {.priority = UINT32_MAX};
     const cli_option table[] = {
         OPTION_JSON(&o.json),
         OPTION_FLAG('P', "prometheus", &o.prometheus, "the figures as Prometheus reads them"),
@@ -443,8 +448,8 @@ int cli_tenants(int argc, char **argv)
         OPTION_COUNT('n', "count", &o.count, "N", 1, 1000000, "watch: so often"),
         OPTION_TEXT('g', "guarantee", &o.guarantee, "SIZE", "set: what it can always have"),
         OPTION_TEXT('c', "cap", &o.cap, "SIZE", "set: the most that it may have"),
-        OPTION_NUMBER('r', "priority", &o.priority, "N", 0, 1000000,
-                      "set: what is borrowed goes to the higher number"),
+        OPTION_COUNT('r', "priority", &o.priority, "N", 0, PRIORITY_MOST,
+                     "set: what is borrowed goes to the higher number"),
         OPTION_END};
     const cli_usage usage = {.command = "tenants",
                              .synopsis = "[watch | set TENANT | reclaim TENANT | remove-dead] "
