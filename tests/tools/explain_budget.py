@@ -91,11 +91,16 @@ def run(*arguments):
 
 
 class Budget(unittest.TestCase):
+    def written(self, made):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "job.pickle")
+        made.write(path)
+        return path
+
     def recording(self, saved=(SAVED,) * BLOCKS, first=None, state=0, step=0, **more):
         """`first`: what blocks save in the first iteration, at whose end the optimizer takes its `state`; `step`: what
         it takes for a moment at the end of each."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
         made = Recording()
         made.label = "iter=0;phase=making"
         made.give(made.take(10 * WEIGHTS))  # once
@@ -106,9 +111,7 @@ class Budget(unittest.TestCase):
                 made.take(state)
             if step:
                 made.give(made.take(step))
-        path = os.path.join(folder.name, "job.pickle")
-        made.write(path)
-        return path
+        return self.written(made)
 
     def told(self, path, budget, *more):
         done = run(path, "--budget", budget, "--json", *more)
@@ -136,6 +139,18 @@ class Budget(unittest.TestCase):
         self.assertEqual(rungs[-1]["live_bytes"], WEIGHTS + SAVED + 4 * OUTPUT + WORK)
         rungs = self.told(self.recording(sums=20 * MIB, sums_behind=True), 1 << 40)["rungs"]
         self.assertEqual(rungs[0]["live_bytes"], WEIGHTS + 4 * SAVED + 4 * OUTPUT + OUTPUT)
+
+    def test_a_recording_that_ends_in_backward(self):
+        # Two blocks of four had their second runs: what the iteration before it says holds.
+        made = Recording()
+        for i in range(3):
+            made.iteration(i, (SAVED,) * BLOCKS)
+        whole = self.told(self.written(made), 1 << 40)
+        self.assertEqual(len(whole["blocks"]), BLOCKS)
+        made.iteration(3, (SAVED,) * BLOCKS)
+        last = max(i for i, event in enumerate(made.events) if event["user_metadata"] == "iter=3;phase=block.2.again")
+        del made.events[last + 1:]
+        self.assertEqual(self.told(self.written(made), 1 << 40)["blocks"], whole["blocks"])
 
     def test_the_choice_is_the_first_that_fits(self):
         path = self.recording()

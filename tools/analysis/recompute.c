@@ -195,22 +195,52 @@ static pleat_result pair_runs(recompute *r, const runs *found)
 
 /* ---- the iteration ---- */
 
-/* The last one in which most blocks are computed again, between two marks. */
-static pleat_result find_iteration(recompute *r)
+/* Looks at the m-th from mark to mark, the last of which ends with the recording; without marks the
+ * whole recording is one. *unpaired: forwards without a second run. */
+static pleat_result look_at(recompute *r, uint32_t m, runs *found, uint32_t *unpaired)
 {
     const pleat__requests *q = &r->requests;
-    runs found = {.all = NULL};
-    /* Without marks the whole recording is one. */
-    for (uint32_t m = q->mark_count > 0 ? q->mark_count : 1; m > 0; m--) {
-        r->begin = q->mark_count > 0 ? q->marks[m - 1] : 0;
-        r->end = m < q->mark_count ? q->marks[m] : q->event_count;
-        PLEAT_TRY(find_runs(r, r->begin, r->end, &found));
-        PLEAT_TRY(pair_runs(r, &found));
+    r->begin = q->mark_count > 0 ? q->marks[m - 1] : 0;
+    r->end = m < q->mark_count ? q->marks[m] : q->event_count;
+    pleat__arena_free(r->arena, r->passes);
+    pleat__arena_free(r->arena, r->blocks);
+    PLEAT_TRY(find_runs(r, r->begin, r->end, found));
+    PLEAT_TRY(pair_runs(r, found));
+    *unpaired = 0;
+    for (size_t i = 0; i < found->count; i++)
+        *unpaired += !found->all[i].at.again;
+    *unpaired -= r->pass_count;
+    return PLEAT_OK;
+}
+
+/* Goes back from *m to the last one whose blocks are computed again; 0: none is. */
+static pleat_result go_back(recompute *r, uint32_t *m, runs *found, uint32_t *unpaired)
+{
+    for (r->block_count = 0; *m > 0; --*m) {
+        PLEAT_TRY(look_at(r, *m, found, unpaired));
         if (r->block_count > 0)
-            return PLEAT_OK;
-        pleat__arena_free(r->arena, r->passes);
-        pleat__arena_free(r->arena, r->blocks);
+            break;
     }
+    return PLEAT_OK;
+}
+
+/* The last one whose blocks are computed again. Where the recording ends within backward, more
+ * forwards wait for their second runs than in the one before it, which is taken then. */
+static pleat_result find_iteration(recompute *r)
+{
+    runs found = {.all = NULL};
+    uint32_t unpaired, unpaired_before,
+        last = r->requests.mark_count > 0 ? r->requests.mark_count : 1;
+    PLEAT_TRY(go_back(r, &last, &found, &unpaired));
+    uint32_t before = last;
+    if (last > 0 && last == r->requests.mark_count && unpaired > 0) {
+        before--;
+        PLEAT_TRY(go_back(r, &before, &found, &unpaired_before));
+        if (before == 0 || unpaired_before >= unpaired)
+            PLEAT_TRY(look_at(r, last, &found, &unpaired));
+    }
+    if (last > 0)
+        return PLEAT_OK;
     return pleat__fail(PLEAT_E_NOT_FOUND,
                        "the recording has no iteration whose blocks are computed again under the "
                        "phases block.N and block.N.again: a job under `pleat run --recompute "
@@ -340,8 +370,8 @@ static uint32_t end_of_copy(const recompute *r, const uint64_t *order, uint32_t 
 static pleat_result note_copies(recompute *r, uint64_t link)
 {
     uint64_t *order = pleat__arena_calloc(r->arena, r->pass_count, 2 * sizeof *order);
-    bool *not = pleat__arena_calloc(r->arena, r->block_count, sizeof *not );
-    if (order == NULL || not == NULL)
+    bool *differs = pleat__arena_calloc(r->arena, r->block_count, sizeof *differs);
+    if (order == NULL || differs == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u passes", r->pass_count);
     for (uint32_t p = 0; p < r->pass_count; p++)
         order[p] = (uint64_t)r->passes[p].forward_end << 32 | p;
@@ -351,13 +381,13 @@ static pleat_result note_copies(recompute *r, uint64_t link)
         recompute_block *block = &r->blocks[pass->block];
         pass->until = end_of_copy(r, order, i, link);
         uint32_t until = pass->until != NONE ? r->passes[pass->until].block : NONE;
-        not [pass->block] |= until == NONE || (block->until != NONE && block->until != until);
+        differs[pass->block] |= until == NONE || (block->until != NONE && block->until != until);
         block->until = until;
     }
     for (uint32_t b = 0; b < r->block_count; b++)
-        r->blocks[b].until = not [b] ? NONE : r->blocks[b].until;
+        r->blocks[b].until = differs[b] ? NONE : r->blocks[b].until;
     pleat__arena_free(r->arena, order);
-    pleat__arena_free(r->arena, not );
+    pleat__arena_free(r->arena, differs);
     return PLEAT_OK;
 }
 
