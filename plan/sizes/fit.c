@@ -54,6 +54,7 @@ typedef struct fitting {
     kind *kinds;
     uint32_t kind_count;
     uint32_t *kind_of;     /* by request */
+    uint64_t *largest;     /* sizes of the kinds, ascending */
     direction *directions; /* most requests first */
     uint32_t direction_count;
     uint64_t *u, *v; /* by profile */
@@ -267,10 +268,33 @@ static uint64_t largest_of(const fitting *f, const kind *k)
     return most;
 }
 
-/* Whether a largest size is a bound: this kind has it at two x, or another kind that varies ends at
- * the same. */
-static bool is_bound(const fitting *f, uint32_t k, const pleat__sample *samples, uint32_t count,
-                     uint64_t most)
+static pleat_result sort_largest(fitting *f)
+{
+    f->largest = pleat__arena_alloc(f->arena, 2 * (f->kind_count + 1ull) * sizeof *f->largest);
+    if (f->largest == NULL)
+        return no_memory(f);
+    for (uint32_t k = 0; k < f->kind_count; k++)
+        f->largest[k] = largest_of(f, &f->kinds[k]);
+    pleat__sort_keys(f->largest, f->largest + f->kind_count, f->kind_count);
+    return PLEAT_OK;
+}
+
+/* Whether two kinds have this largest size, which one has. */
+static bool is_shared(const fitting *f, uint64_t most)
+{
+    uint32_t low = 0, high = f->kind_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (f->largest[middle] < most)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low + 1 < f->kind_count && f->largest[low + 1] == most;
+}
+
+/* Whether a largest size is a bound: this kind has it at two x, or another kind has it too. */
+static bool is_bound(const fitting *f, const pleat__sample *samples, uint32_t count, uint64_t most)
 {
     uint64_t at = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -280,10 +304,7 @@ static bool is_bound(const fitting *f, uint32_t k, const pleat__sample *samples,
             return true;
         at = samples[i].u;
     }
-    for (uint32_t other = 0; other < f->kind_count; other++)
-        if (other != k && largest_of(f, &f->kinds[other]) == most)
-            return true;
-    return false;
+    return is_shared(f, most);
 }
 
 /* The function of a kind's sizes with u and v as they stand. */
@@ -296,7 +317,7 @@ static bool explain(const fitting *f, uint32_t k, uint32_t parameters, pleat__fu
     if (pleat__solve(samples, count, parameters, function))
         return true;
     uint64_t most = largest_of(f, &f->kinds[k]);
-    return parameters == 1 && ((is_bound(f, k, samples, count, most) &&
+    return parameters == 1 && ((is_bound(f, samples, count, most) &&
                                 pleat__solve_bounded(samples, count, most, function)) ||
                                pleat__solve_floored(samples, count, function));
 }
@@ -546,6 +567,7 @@ static pleat_result fit(fitting *f, const uint64_t *names, pleat__fit *out)
 {
     PLEAT_TRY(allocate(f));
     PLEAT_TRY(list_kinds(f));
+    PLEAT_TRY(sort_largest(f));
     for (uint32_t k = 0; k < f->kind_count; k++)
         f->varying += f->kinds[k].varies ? f->kinds[k].count : 0;
     PLEAT_TRY(list_directions(f));
@@ -569,6 +591,7 @@ pleat_result pleat__fit_make(const uint64_t *sizes, uint32_t profiles, uint32_t 
     free_directions(&f);
     pleat__arena_free(arena, f.kinds);
     pleat__arena_free(arena, f.kind_of);
+    pleat__arena_free(arena, f.largest);
     pleat__arena_free(arena, f.u);
     if (result != PLEAT_OK) {
         pleat__arena_free(arena, out->x);
