@@ -77,17 +77,6 @@ static uint64_t bytes_of(const inference *f, pleat__stretch stretch)
     return bytes;
 }
 
-/* From a mark to the next. */
-static pleat__stretch stretch_at(const pleat__requests *requests, uint32_t mark)
-{
-    pleat__stretch s = {.begin_at = requests->marks[mark], .end_at = requests->marks[mark + 1]};
-    while (s.item < requests->count && requests->items[s.item].alloc_at < s.begin_at)
-        s.item++;
-    for (uint32_t i = s.item; i < requests->count && requests->items[i].alloc_at < s.end_at; i++)
-        s.items++;
-    return s;
-}
-
 /* Whether any iteration has another x than the steady one: all that are marked, or else those that
  * were found. One that has as many bytes as the one behind it is no other. */
 static pleat_result look_at_all(inference *f, const pleat__iteration *iteration, const pleat__x *x,
@@ -99,7 +88,9 @@ static pleat_result look_at_all(inference *f, const pleat__iteration *iteration,
     uint32_t count = marked ? requests->mark_count - 1 : iteration->profile_count;
     *changes = false;
     for (uint32_t k = count; k-- > 0 && !*changes;) {
-        pleat__stretch stretch = marked ? stretch_at(requests, k) : iteration->profiles[k];
+        pleat__stretch stretch =
+            marked ? pleat__stretch_of(requests, requests->marks[k], requests->marks[k + 1])
+                   : iteration->profiles[k];
         uint64_t bytes = bytes_of(f, stretch);
         pleat__x other;
         bool found;
@@ -153,13 +144,12 @@ pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *tra
 
 /* ---- is it for this trace? ---- */
 
-/* Whether the slot or the lane that a slot is in has room for the request. */
+/* Whether the slot has room for the request, on its stream. */
 static bool has_room(const pleat_plan *instance, const pleat_trace *trace, const pleat__slot *slot,
                      const pleat__request *request)
 {
     return instance->streams[slot->stream] == pleat_trace_stream(trace, request->stream) &&
-           pleat__ceil_div(request->size, PLEAT__ALIGNMENT) <=
-               pleat__ceil_div(slot->size, PLEAT__ALIGNMENT);
+           pleat__rounded(request->size) <= pleat__rounded(slot->size);
 }
 
 static pleat_result cover(inference *f, const pleat_trace *trace, pleat__cover *out,
