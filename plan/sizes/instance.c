@@ -171,7 +171,7 @@ static pleat_result count_kept(const making *m, uint8_t *chunks, uint32_t *count
         uint64_t size, place = place_in_plan(m, i, &size);
         if (m->job.items[i].size != 0 &&
             (place == PLEAT__NOWHERE ||
-             pleat__ceil_div(m->job.items[i].size, 512) > pleat__ceil_div(size, 512)))
+             pleat__rounded(m->job.items[i].size) > pleat__rounded(size)))
             return PLEAT_OK;
     }
     PLEAT_TRY(pleat__plan_page_table(m->plan, m->scratch, &table));
