@@ -47,8 +47,7 @@ static uint32_t gap_before(const path *walk, pleat__stretch stretch, uint32_t in
     return item->alloc_at - (index == 0 ? stretch.begin_at : item[-1].alloc_at);
 }
 
-/* A long life grows and shrinks with what happens meanwhile. */
-static bool same_life(const pleat__request *a, const pleat__request *b)
+bool pleat__same_life(const pleat__request *a, const pleat__request *b)
 {
     if (a->free_at == PLEAT__NEVER || b->free_at == PLEAT__NEVER)
         return a->free_at == b->free_at;
@@ -78,7 +77,7 @@ static uint32_t price(const path *walk, uint32_t i, uint32_t j)
     if (a->stream != b->stream)
         return 2 * OTHER;
     uint32_t gap = gap_before(walk, walk->a, i) != gap_before(walk, walk->b, j);
-    bool life = same_life(a, b);
+    bool life = pleat__same_life(a, b);
     /* Of two sizes that may be equal by chance the one that lives alike is meant. */
     if (same_size(walk, a, b))
         return gap + (walk->a_part != walk->b_part && !life);

@@ -43,6 +43,10 @@ void pleat__iteration_free(const pleat__requests *requests, pleat__iteration *it
 pleat__stretch pleat__stretch_of(const pleat__requests *requests, uint32_t begin_at,
                                  uint32_t end_at);
 
+/* Whether two requests live as long, or nearly: a long life grows and shrinks with what happens
+ * meanwhile. */
+bool pleat__same_life(const pleat__request *a, const pleat__request *b);
+
 /* Lays stretch `b` against stretch `a`: pairs[i] is the item of b (numbered in the trace) that
  * plays the part of a's item i, or PLEAT__NEVER. Returns how many have a pair. */
 uint32_t pleat__align(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,

@@ -14,7 +14,6 @@
 #define LEAST  16 /* requests of an iteration */
 #define ENOUGH 50 /* percent that must agree: anything comes down once in a while */
 #define BETTER 10 /* percent by which the sequence must agree more than live bytes do */
-#define LIFE   32 /* lives are the same where they differ by 1/LIFE */
 
 typedef struct guess {
     uint32_t *all;
@@ -22,15 +21,6 @@ typedef struct guess {
     uint32_t percent; /* of the requests of the iterations compared that agree */
     uint32_t score;   /* the same times the share of the trace that the marks hold */
 } guess;
-
-static bool same_life(const pleat__request *a, const pleat__request *b)
-{
-    if (a->free_at == PLEAT__NEVER || b->free_at == PLEAT__NEVER)
-        return a->free_at == b->free_at;
-    uint32_t one = a->free_at - a->alloc_at, other = b->free_at - b->alloc_at;
-    uint32_t more = one > other ? one : other;
-    return (more - (one < other ? one : other)) * (uint64_t)LIFE <= more;
-}
 
 /* Requests of a stretch that have one of the same size or life in the other. */
 static uint32_t count_alike(const pleat__requests *requests, pleat__stretch a, pleat__stretch b,
@@ -42,7 +32,7 @@ static uint32_t count_alike(const pleat__requests *requests, pleat__stretch a, p
         const pleat__request *one = &requests->items[a.item + i];
         const pleat__request *other = pairs[i] != PLEAT__NEVER ? &requests->items[pairs[i]] : NULL;
         alike += other != NULL && other->stream == one->stream &&
-                 (other->size == one->size || same_life(one, other));
+                 (other->size == one->size || pleat__same_life(one, other));
     }
     return alike;
 }
