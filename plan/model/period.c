@@ -12,7 +12,7 @@
 #include <internal/error.h>
 #include <internal/hash.h>
 #include <internal/range.h>
-#include <stdlib.h>
+#include <plan/base/sort.h>
 
 #define GRAM       8
 #define VOTES      3  /* grams that must agree on a distance */
@@ -23,16 +23,10 @@
 #define RISE   16 /* of the period: how far behind a cut live bytes are looked at */
 #define LITTLE 64 /* of the range of live bytes: what counts as little */
 
-/* An occurrence of a gram: hash in the upper half, position in the lower. */
-static int by_gram(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
+/* Occurrences of grams, in order: the hash in the upper half, the position in the lower. */
 static uint64_t *find_grams(const pleat__requests *requests, uint32_t count)
 {
-    uint64_t *grams = pleat__arena_alloc(requests->arena, count * sizeof *grams);
+    uint64_t *grams = pleat__arena_alloc(requests->arena, 2ull * count * sizeof *grams);
     for (uint32_t i = 0; grams != NULL && i < count; i++) {
         uint64_t hash = 0;
         for (uint32_t k = 0; k < GRAM; k++) {
@@ -42,7 +36,7 @@ static uint64_t *find_grams(const pleat__requests *requests, uint32_t count)
         grams[i] = hash << 32 | i;
     }
     if (grams != NULL)
-        qsort(grams, count, sizeof *grams, by_gram);
+        pleat__sort_keys(grams, grams + count, count);
     return grams;
 }
 
