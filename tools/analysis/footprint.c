@@ -3,6 +3,7 @@
  */
 #include <tools/analysis/footprint.h>
 #include <tools/analysis/plan_json.h>
+#include <tools/analysis/sites.h>
 
 #include <internal/error.h>
 #include <internal/utf8.h>
@@ -228,14 +229,9 @@ static pleat_result follow_live(footprint *f)
 
 static pleat_result find_sites(footprint *f)
 {
-    const pleat_trace_event *events = pleat_trace_events(f->trace);
-    f->sites =
-        pleat__arena_calloc(f->arena, pleat_trace_request_count(f->trace) + 1u, sizeof *f->sites);
+    f->sites = sites_of_requests(f->trace);
     if (f->sites == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the requests' places");
-    for (size_t i = 0; i < pleat_trace_event_count(f->trace); i++)
-        if (events[i].kind == PLEAT_EVENT_ALLOC)
-            f->sites[events[i].request] = events[i].site;
     f->has_sites = pleat_trace_site_count(f->trace) > 1;
     return PLEAT_OK;
 }
@@ -320,6 +316,7 @@ pleat_result footprint_make(const pleat_trace *trace, const footprint_options *o
 void footprint_free(footprint *f)
 {
     pleat_plan_free(f->own_plan);
+    free(f->sites);
     pleat__arena_destroy(f->arena);
     *f = (footprint){0};
 }
