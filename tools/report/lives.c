@@ -12,6 +12,7 @@
 #include <tools/report/arrays.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/utf8.h>
 
 #include <stdlib.h>
@@ -113,18 +114,10 @@ typedef struct frames {
     size_t mask, count;
 } frames;
 
-static size_t hash_of(const char *text, size_t length)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
-    return (size_t)(hash ^ hash >> 32);
-}
-
 /* Its number; a new one is appended to the list of texts. */
 static uint32_t number_of(frames *f, json_writer *texts, const char *text, size_t length)
 {
-    size_t at = hash_of(text, length) & f->mask;
+    size_t at = pleat__hash_text(pleat__hash_secret(), text, length) & f->mask;
     char shown[512];
     while (f->texts[at] != NULL &&
            (f->lengths[at] != length || memcmp(f->texts[at], text, length) != 0))
