@@ -85,8 +85,7 @@ const char *cli_format_size_like(uint64_t bytes, uint64_t like, char *buffer, si
 /* A figure of four digits, "0.0237", "1.5", "728100": never a power of ten. Returns `buffer`. */
 const char *cli_format_number(double value, char *buffer, size_t size);
 
-#define CLI_TABLE_COLUMNS 12
-#define CLI_TABLE_CELL    48 /* bytes; longer texts are cut */
+#define CLI_TABLE_CELL 48 /* bytes; longer texts are cut */
 
 /* A table for a terminal: rows of text, columns padded; the first column left, the others right. */
 typedef struct cli_table {

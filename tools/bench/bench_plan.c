@@ -245,7 +245,7 @@ static const char *base_name(const char *path)
 
 static void print_placement(const struct row *rows, int count)
 {
-    const char *headings[CLI_TABLE_COLUMNS] = {"contiguous", "requests", "max-live"};
+    const char *headings[4 + PLEAT__ALGORITHM_COUNT] = {"contiguous", "requests", "max-live"};
     int columns = 3;
     for (uint32_t a = 0; a < PLEAT__ALGORITHM_COUNT; a++)
         headings[columns++] = pleat__algorithm_name(a);
