@@ -239,9 +239,9 @@ pleat_result pleat__plan_cache_read(const char *folder, const char *name, pleat_
 
 /* ---- writing and removing ---- */
 
-/* What processes left that were killed while they wrote, where the file system has no files without
- * a name. Not what is newer than the plan that was just written by an hour: another one may be at
- * work. */
+/* Removes what processes left that were killed while they wrote, where the file system has no files
+ * without a name. What was last written less than an hour before the plan that was just written
+ * stays: another process may be at work on it. */
 static void remove_unfinished(const char *folder, int64_t now_s)
 {
     DIR *open_folder = opendir(folder);

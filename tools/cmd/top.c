@@ -205,7 +205,8 @@ static void draw(const screen *on, const char *frame)
 
 static void on_signal(int number)
 {
-    interrupted = number != SIGWINCH;
+    if (number != SIGWINCH)
+        interrupted = 1;
 }
 
 /* Signals come only while it waits: none is missed between a frame and the wait for the next. */
