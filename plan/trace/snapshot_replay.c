@@ -21,6 +21,7 @@
 #include <plan/trace/snapshot_annotations.h>
 
 #include <internal/error.h>
+#include <internal/hash.h>
 #include <internal/range.h>
 #include <internal/search.h>
 #include <plan/base/sort.h>
@@ -47,6 +48,15 @@ typedef struct tenants {
     uint32_t next; /* number of the next request or segment */
 } tenants;
 
+/* A label of LONG_LABEL bytes or more. A pickle can give one text to any number of events, in two
+ * bytes each, so what takes long to compare is looked up once. */
+#define LONG_LABEL   256u
+#define LABELS_LEAST 64u
+typedef struct long_label {
+    const char *text; /* in the pickle; NULL: none is here */
+    uint32_t index;
+} long_label;
+
 typedef struct replayer {
     pleat__snapshot *recording;
     pleat__annotations annotations;
@@ -54,9 +64,9 @@ typedef struct replayer {
     tenants requests;
     tenants segment_tenants;
     pleat_trace *trace;
-    const char *label; /* the last one looked up, */
-    uint32_t label_length;
-    uint32_t label_index; /* and its index */
+    long_label *labels;    /* long ones that were looked up, by where they stand */
+    uint32_t label_places; /* of `labels`, a power of two */
+    uint32_t label_count;
 } replayer;
 
 pleat_result pleat__entries_add(const pleat__snapshot *recording, pleat__entries *to,
@@ -332,19 +342,58 @@ static pleat_result site_of(replayer *s, const pleat__entry *e, uint32_t *index)
     return PLEAT_OK;
 }
 
+/* Where a text is, or would be; there is room. */
+static long_label *place_of(long_label *all, uint32_t places, const char *text)
+{
+    size_t at = (size_t)pleat__mix(pleat__hash_secret(), (uintptr_t)text);
+    while (all[at & (places - 1)].text != NULL && all[at & (places - 1)].text != text)
+        at++;
+    return &all[at & (places - 1)];
+}
+
+static pleat_result make_room(replayer *s)
+{
+    uint32_t places = s->label_places != 0 ? 2 * s->label_places : LABELS_LEAST;
+    if (s->label_count < s->label_places / 2)
+        return PLEAT_OK;
+    long_label *grown = pleat__arena_calloc(s->recording->arena, places, sizeof *grown);
+    if (grown == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "'%s': no host memory for its labels",
+                           s->recording->path);
+    for (uint32_t i = 0; i < s->label_places; i++)
+        if (s->labels[i].text != NULL)
+            *place_of(grown, places, s->labels[i].text) = s->labels[i];
+    pleat__arena_free(s->recording->arena, s->labels);
+    s->labels = grown;
+    s->label_places = places;
+    return PLEAT_OK;
+}
+
+static pleat_result label_of(replayer *s, const pleat__entry *e, uint32_t *index)
+{
+    if (e->label_length < LONG_LABEL)
+        return pleat_trace_add_label(s->trace, e->label != NULL ? e->label : "", e->label_length,
+                                     index);
+    PLEAT_TRY(make_room(s));
+    long_label *known = place_of(s->labels, s->label_places, e->label);
+    if (known->text == NULL) {
+        PLEAT_TRY(pleat_trace_add_label(s->trace, e->label, e->label_length, &known->index));
+        known->text = e->label;
+        s->label_count++;
+    }
+    *index = known->index;
+    return PLEAT_OK;
+}
+
 static pleat_result emit(replayer *s, const pleat__entry *e, const tenant *at,
                          pleat_event_kind kind)
 {
-    if (s->label == NULL || e->label != s->label || e->label_length != s->label_length) {
-        PLEAT_TRY(pleat_trace_add_label(s->trace, e->label ? e->label : "", e->label_length,
-                                        &s->label_index));
-        s->label = e->label;
-        s->label_length = e->label_length;
-    }
+    uint32_t label;
+    PLEAT_TRY(label_of(s, e, &label));
     pleat_trace_event event = {.kind = (uint8_t)kind,
                                .device = (uint8_t)s->recording->device,
                                .stream = at->stream,
-                               .label = s->label_index,
+                               .label = label,
                                .request = at->number,
                                .time_us = e->time_us};
     if (kind == PLEAT_EVENT_ALLOC || kind == PLEAT_EVENT_SEGMENT_ALLOC)

@@ -383,6 +383,50 @@ static void hostile_names_are_not_read_again(void **state)
     free(name);
 }
 
+static void add_text(test_bytes *bytes, uint8_t letter, uint32_t length)
+{
+    ADD(bytes, "X");
+    test_bytes_add(bytes, &length, sizeof length);
+    for (uint32_t i = 0; i < length; i++)
+        test_bytes_add(bytes, &letter, 1);
+}
+
+/* Events that have two labels of 60,000 bytes in turn, in two bytes each: a reader that looks a
+ * label up for each of them, by all of its bytes, takes minutes. */
+static void hostile_labels_are_not_read_again(void **state)
+{
+    (void)state;
+    enum { TURNS = 100000, LABEL = 60000, OTHERS = 1 << 20 };
+    test_bytes bytes = {0};
+    ADD(&bytes, "\x80\x04}(K\x00"); /* a key that says nothing */
+    add_text(&bytes, 'x', OTHERS);
+    ADD(&bytes, "\x8c\x0d"
+                "device_traces](](}(\x8c\x06"
+                "action\x8c\x05"
+                "alloc\x8c\x04sizeK\x10\x8c\x04"
+                "addrK\x01\x8c\x0d"
+                "user_metadata");
+    add_text(&bytes, 'a', LABEL);
+    ADD(&bytes, "uq\x05}(\x8c\x06"
+                "action\x8c\x0e"
+                "free_completed\x8c\x04sizeK\x10\x8c\x04"
+                "addrK\x01\x8c\x0d"
+                "user_metadata");
+    add_text(&bytes, 'b', LABEL);
+    ADD(&bytes, "uq\x06");
+    add_repeated(&bytes, "h\x05h\x06", 4, TURNS);
+    ADD(&bytes, "eeu.");
+    clock_t begin = clock();
+    pleat_trace *trace;
+    assert_ok(
+        pleat__snapshot_decode("file", bytes.data, bytes.size, PLEAT__ANY_DEVICE, NULL, &trace));
+    assert_true(clock() - begin < 5 * CLOCKS_PER_SEC);
+    assert_int_equal(pleat_trace_request_count(trace), TURNS + 1);
+    assert_int_equal(pleat_trace_label_count(trace), 3);
+    pleat_trace_free(trace);
+    test_bytes_free(&bytes);
+}
+
 /* --- traces ------------------------------------------------------------------------------------*/
 
 static void hostile_traces_are_refused(void **state)
@@ -792,6 +836,7 @@ int main(void)
         cmocka_unit_test(hostile_lengths_are_refused),
         cmocka_unit_test(hostile_streams_are_refused),
         cmocka_unit_test(hostile_names_are_not_read_again),
+        cmocka_unit_test(hostile_labels_are_not_read_again),
         cmocka_unit_test(hostile_addresses_do_not_collide),
         cmocka_unit_test(hostile_streams_do_not_collide),
         cmocka_unit_test(hostile_plans_are_refused),
