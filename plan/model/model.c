@@ -50,11 +50,6 @@ static pleat_result copy_streams(const pleat_trace *trace, pleat_plan *plan)
     return PLEAT_OK;
 }
 
-static bool rounds(uint64_t size, uint64_t *rounded)
-{
-    return pleat__round_up(size, PLEAT__ALIGNMENT, rounded) && *rounded < UINT64_MAX / 4;
-}
-
 static pleat_result make_slots(pleat_plan *plan, pleat__sequence *sequence, uint32_t count,
                                uint32_t events)
 {
@@ -206,21 +201,17 @@ static pleat_result make_steady(pleat__model *model, pleat_plan *plan)
     return PLEAT_OK;
 }
 
-static pleat_result add_item(pleat__model *model, const pleat__slot *slot, uint32_t index,
-                             uint32_t begin, uint32_t end)
+static void add_item(pleat__model *model, const pleat__slot *slot, uint32_t index, uint32_t begin,
+                     uint32_t end)
 {
-    pleat__item *item = &model->items[model->item_count];
-    *item = (pleat__item){.fixed = UINT64_MAX,
-                          .begin = begin,
-                          .end = end,
-                          .begin_phase = slot->alloc_phase,
-                          .end_phase = slot->free_phase,
-                          .stream = slot->stream};
-    if (!rounds(slot->size, &item->size))
-        return pleat__fail(PLEAT_E_INPUT, "request %u of the iteration asks for %llu bytes", index,
-                           (unsigned long long)slot->size);
+    model->items[model->item_count] = (pleat__item){.size = pleat__rounded(slot->size),
+                                                    .fixed = UINT64_MAX,
+                                                    .begin = begin,
+                                                    .end = end,
+                                                    .begin_phase = slot->alloc_phase,
+                                                    .end_phase = slot->free_phase,
+                                                    .stream = slot->stream};
     model->slots[model->item_count++] = index;
-    return PLEAT_OK;
 }
 
 static pleat_result make_items(pleat__model *model, const pleat_plan *plan)
@@ -232,11 +223,11 @@ static pleat_result make_items(pleat__model *model, const pleat_plan *plan)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u items", most);
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT)
-            PLEAT_TRY(add_item(model, &plan->first.slots[i], i, 0, plan->steady.events));
+            add_item(model, &plan->first.slots[i], i, 0, plan->steady.events);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const pleat__slot *slot = &plan->steady.slots[i];
         if (slot->class != PLEAT__CLASS_DYNAMIC)
-            PLEAT_TRY(add_item(model, slot, i, slot->alloc_at, slot->free_at));
+            add_item(model, slot, i, slot->alloc_at, slot->free_at);
     }
     uint64_t total = 0;
     for (uint32_t i = 0; i < model->item_count; i++)
