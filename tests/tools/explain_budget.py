@@ -273,6 +273,9 @@ class Budget(unittest.TestCase):
         path = self.recording()
         for option in ("--attention-ns", "--link"):
             self.assertEqual(run(path, "--budget", "1GiB", option, "x").returncode, 2, option)
+        two = run(path, path, "--budget", "1GiB")
+        self.assertEqual(two.returncode, 2)
+        self.assertIn("--budget is of one trace, got 2", two.stderr)
         for times in ("1,x", "-1", ",", "1" * 400):
             self.assertEqual(run(path, "--budget", "1GiB", "--block-ns", times).returncode, 2, times)
 

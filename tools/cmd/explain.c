@@ -417,6 +417,8 @@ int cli_explain(int argc, char **argv)
         return code;
     o.paths = (const char *const *)argv + first;
     o.path_count = (uint32_t)(argc - first);
+    if (o.budget.bytes != 0 && o.path_count > 1)
+        return cli_bad_use("explain", "--budget is of one trace, got %u", o.path_count);
     return devices_run(&(device_run){.command = "explain",
                                      .path = o.paths[0],
                                      .asked = o.device,
