@@ -15,10 +15,10 @@
 #include <internal/error.h>
 #include <internal/range.h>
 #include <internal/search.h>
+#include <plan/trace/import.h>
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define UNIT       10u /* tenths of the recorded one, where nobody says how many it is */
 #define SCALE_MOST 64u
@@ -192,19 +192,6 @@ static pleat_result recipe_sizes(const fit *f, uint32_t step, pleat__arena *aren
 
 /* ---- a trace of other sizes ---- */
 
-static pleat_result copy_tables(const pleat_trace *from, pleat_trace *to)
-{
-    uint32_t label;
-    uint16_t stream;
-    for (uint32_t i = 0; i < pleat_trace_label_count(from); i++) {
-        const char *text = pleat_trace_label(from, i);
-        PLEAT_TRY(pleat_trace_add_label(to, text, strlen(text), &label));
-    }
-    for (uint32_t i = 0; i < pleat_trace_stream_count(from); i++)
-        PLEAT_TRY(pleat_trace_add_stream(to, pleat_trace_stream(from, (uint16_t)i), &stream));
-    return PLEAT_OK;
-}
-
 /* The device's events; what the recorded allocator took of the device says nothing here. */
 static pleat_result copy_events(const fit *f, const uint64_t *sizes, pleat_trace *to)
 {
@@ -224,7 +211,6 @@ static pleat_result copy_events(const fit *f, const uint64_t *sizes, pleat_trace
             renumbered[event.request] = requests++;
         }
         event.request = event.kind == PLEAT_EVENT_MARK ? 0 : renumbered[event.request];
-        event.site = 0;
         result = pleat_trace_add(to, &event);
     }
     pleat__arena_free(f->arena, renumbered);
@@ -244,9 +230,7 @@ static pleat_result make_trace(const fit *f, uint32_t step, pleat_trace **out)
     else if (result == PLEAT_OK)
         scale_sizes(f, step, sizes);
     if (result == PLEAT_OK)
-        result = pleat_trace_new(&trace);
-    if (result == PLEAT_OK)
-        result = copy_tables(f->trace, trace);
+        result = pleat__trace_copy_names(f->trace, &trace);
     if (result == PLEAT_OK)
         result = copy_events(f, sizes, trace);
     pleat__arena_destroy(arena);

@@ -6,6 +6,7 @@
 #include <internal/error.h>
 #include <plan/base/sort.h>
 #include <plan/planner.h>
+#include <plan/trace/import.h>
 
 #include <string.h>
 
@@ -729,14 +730,6 @@ static pleat_result fill_trace(const recompute *r, const recompute_way *ways, ui
     return PLEAT_OK;
 }
 
-static pleat_result add_streams(const pleat_trace *from, pleat_trace *to)
-{
-    uint16_t index;
-    for (uint32_t s = 0; s < pleat_trace_stream_count(from); s++)
-        PLEAT_TRY(pleat_trace_add_stream(to, pleat_trace_stream(from, (uint16_t)s), &index));
-    return PLEAT_OK;
-}
-
 static pleat_result plan_of(const recompute *r, const recompute_way *ways, uint64_t *physical)
 {
     pleat_trace *trace = NULL;
@@ -745,9 +738,7 @@ static pleat_result plan_of(const recompute *r, const recompute_way *ways, uint6
     uint64_t *keys = pleat__arena_calloc(r->arena, most, 2 * sizeof *keys);
     if (keys == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an edited iteration");
-    pleat_result result = pleat_trace_new(&trace);
-    if (result == PLEAT_OK)
-        result = add_streams(r->trace, trace);
+    pleat_result result = pleat__trace_copy_names(r->trace, &trace);
     if (result == PLEAT_OK)
         result = fill_trace(r, ways, keys, keys + most, trace);
     const pleat_plan_options options = {.size = sizeof options, .no_recipe = 1};
