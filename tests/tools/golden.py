@@ -69,6 +69,8 @@ class Golden(unittest.TestCase):
 
     def test_refuses_what_it_does_not_know(self):
         self.assertIn("there is no job 'none'", run("check", "none").stderr)
+        self.assertIn("there is no job 'none'", run("check", "--jobs", "1", "none").stderr)
+        self.assertIn("'0' is not 1 or more", run("check", "--jobs", "0", "none").stderr)
         done = run("check", "made-up-lengths", "--pleat", "/none")
         self.assertEqual(done.returncode, 2)
         self.assertIn("there is no command /none", done.stderr)
