@@ -437,7 +437,7 @@ class Recording(unittest.TestCase):
             recorder.resized(of_host)
             self.assertEqual(recorder.live_bytes, bytes)
         del storage
-        self.assertEqual((recorder.live_bytes, recorder.peak_bytes), (0, 8192))
+        self.assertEqual((recorder.live_bytes, recorder.statistics.bytes["all"].peak), (0, 8192))
 
     def test_storages_come_and_go(self):
         recorder = _fake.Recorder()
@@ -447,7 +447,7 @@ class Recording(unittest.TestCase):
         del gone, storage
         recorder.step()
         recorder.seen(Storage(2, 100))
-        self.assertEqual((recorder.live_bytes, recorder.peak_bytes), (1024, 1536))
+        self.assertEqual((recorder.live_bytes, recorder.statistics.bytes["all"].peak), (1024, 1536))
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "x.pickle")
             recorder.write(path)

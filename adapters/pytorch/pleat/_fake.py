@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 
-from . import _checkpoints, _collectives, _contents, _safetensors
+from . import _checkpoints, _collectives, _contents, _safetensors, _statistics
 
 MIB = 1 << 20
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
@@ -76,7 +76,8 @@ class Recorder:
         self.events = []
         self.ends = {}  # storage's key -> what tells its end
         self.address = 1 << 40
-        self.peak_bytes = self.iterations = 0
+        self.statistics = _statistics.Statistics()
+        self.iterations = 0
         self.workspaces = set()  # threads that have one
 
     @property
@@ -95,14 +96,18 @@ class Recorder:
             rounded = (bytes + 511) // 512 * 512
             self.address += rounded + 512
             self.live.value += rounded
-            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+            for counter, amount in self.statistics.of(bytes, rounded):
+                counter.add(amount)
             self.add("alloc", address, bytes)
             return address
 
     def free(self, key, address, bytes):
         with self.lock:
             self.ends.pop(key)
-            self.live.value -= (bytes + 511) // 512 * 512
+            rounded = (bytes + 511) // 512 * 512
+            self.live.value -= rounded
+            for counter, amount in self.statistics.of(bytes, rounded):
+                counter.take(amount)
             self.add("free_requested", address, bytes)
             self.add("free_completed", address, bytes)
 
@@ -421,9 +426,6 @@ def begin(folder):
     known = getattr(optimizer, "_foreach_supported_types", None)
     if known is not None and FakeTensor not in known:
         known.append(FakeTensor)
-    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
-        setattr(torch.cuda, name, lambda device=None, most="max" in name: recorder.peak_bytes if most else
-                recorder.live_bytes)
     process, path = os.getpid(), os.path.join(folder, str(os.getpid()))
     recorder = Recorder(ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"),
                         lambda: open(path + ".begun", "w").close())
@@ -438,6 +440,7 @@ def begin(folder):
     optimizer.register_optimizer_step_post_hook(step)
     _collectives.stand(torch)
     torch.cuda.init()
+    _statistics.stand(torch, recorder.statistics)
     watch_sizes(torch, recorder)
     watch, contents = watching(torch, recorder)
     read_by(torch, FakeTensor, contents)
