@@ -14,6 +14,86 @@ import estimate as beside  # the program beside this one, which sets the path
 
 import suite
 
+# Weights and their optimizer's: which tensors they are, and what they take, whenever they move.
+MOVES = """
+import gc, torch
+MIB, WORKSPACES = 1 << 20, 2 * 32 << 20
+
+class Table(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.ones(8)
+
+    def _apply(self, function, recurse=True):
+        super()._apply(function, recurse)
+        self.table = function(self.table)
+        return self
+
+def step(model, optimizer):
+    model(torch.ones(1, model.in_features, device="cuda")).sum().backward()
+    optimizer.step()
+
+# Those that the optimizer was given before are moved, small ones and large ones.
+for width in (128, 1024):
+    before = torch.cuda.memory_allocated()
+    model = torch.nn.Linear(width, width, bias=False)
+    model.weight.note = "kept"
+    optimizer = torch.optim.Adam(model.parameters())
+    weight, bytes = model.weight, 4 * width * width
+    model.cuda()
+    assert weight is model.weight and weight.is_cuda and weight.note == "kept" and isinstance(weight, torch.nn.Parameter)
+    step(model, optimizer)
+    takes = torch.cuda.memory_allocated() - before
+    assert takes == 4 * bytes + (WORKSPACES if width == 128 else 0), takes  # with the gradient and Adam's two
+    # To the host and back, with its gradient, while the loss is there.
+    loss = model(torch.ones(1, width, device="cuda")).sum()
+    model.cpu()
+    assert weight is model.weight and weight.device.type == weight.grad.device.type == "cpu"
+    assert torch.cuda.memory_allocated() - before - takes == 512 + 4 * width - 2 * bytes
+    model.cuda()
+    del loss
+    assert weight.grad.is_cuda and torch.cuda.memory_allocated() - before == takes
+    optimizer.zero_grad()
+    step(model, optimizer)
+    del model, optimizer, weight
+    gc.collect()
+    assert torch.cuda.memory_allocated() - before == (WORKSPACES if width == 128 else 0)
+
+# By their data.
+for width in (128, 1024):
+    before = torch.cuda.memory_allocated()
+    model = torch.nn.Linear(width, width, bias=False)
+    model.weight.data = model.weight.data.cuda()
+    assert model.weight.is_cuda and torch.cuda.memory_allocated() - before == 4 * width * width
+    model(torch.ones(1, width, device="cuda")).sum().backward()
+    assert model.weight.grad.is_cuda
+    model.weight.grad = None
+    model.weight.data = model.weight.data.half()
+    assert model.weight.dtype is torch.half and torch.cuda.memory_allocated() - before == 2 * width * width
+    model.weight.data = torch.zeros(2, 2)
+    assert model.weight.device.type == "cpu" and torch.cuda.memory_allocated() == before
+
+# Each weight has two types for a moment, and not all of them.
+before = torch.cuda.memory_allocated()
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(4)]).cuda()
+model[3].weight = model[0].weight
+torch.cuda.reset_peak_memory_stats()
+model.half()
+assert model[3].weight is model[0].weight and torch.cuda.memory_allocated() - before == 3 * 2 * MIB
+assert torch.cuda.max_memory_allocated() - before == 14 * MIB, torch.cuda.max_memory_allocated() - before
+
+# Modules that move more than weights do so within others.
+model = torch.nn.Sequential(torch.nn.Sequential(Table())).cuda()
+assert model[0][0].table.is_cuda
+lstm = torch.nn.Sequential(torch.nn.LSTM(8, 8)).double()
+assert lstm(torch.ones(3, 2, 8, dtype=torch.double))[0].dtype is torch.double
+# A graph of the host has the weight: the module gets another.
+model = torch.nn.Linear(8, 8)
+loss = model(torch.ones(1, 8)).sum()
+model.cuda()
+assert model.weight.is_cuda and model(torch.ones(1, 8, device="cuda")).is_cuda
+loss.backward()
+"""
 # What torch tells of its memory is what was recorded.
 STATISTICS = """
 import torch
@@ -43,6 +123,9 @@ class Programs(unittest.TestCase):
         done = beside.run(program=program)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
+
+    def test_weights_are_the_same_where_they_move(self):
+        self.runs(MOVES)
 
     def test_torchs_statistics_are_of_what_was_recorded(self):
         self.runs(STATISTICS)

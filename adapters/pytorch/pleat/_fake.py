@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 
-from . import _checkpoints, _collectives, _contents, _safetensors, _statistics
+from . import _checkpoints, _collectives, _contents, _data, _safetensors, _statistics
 
 MIB = 1 << 20
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
@@ -321,27 +321,6 @@ def watching(torch, recorder):
     return Watch(), contents
 
 
-def move(module, function, recurse=True):
-    """Module._apply() for parameters without contents, which cannot be given others: they get new ones, and what
-    is tied stays tied."""
-    import torch
-
-    moved = {}
-    for part in module.modules():
-        for name, weight in part._parameters.items():
-            if weight is None:
-                continue
-            if weight not in moved:
-                with torch.no_grad():
-                    made = function(weight)
-                moved[weight] = weight if made is weight else torch.nn.Parameter(made, weight.requires_grad)
-            part._parameters[name] = moved[weight]
-        for name, buffer in part._buffers.items():
-            if buffer is not None:
-                part._buffers[name] = function(buffer)
-    return module
-
-
 def read_by(torch, fake_type, contents):
     """What a program reads of tensors otherwise than by operators: as text, and as numpy's arrays."""
 
@@ -416,7 +395,6 @@ def begin(folder):
     if torch.version.cuda is None:
         sys.exit("pleat estimate: torch %s is built without CUDA: it needs one with CUDA, though no GPU"
                  % torch.__version__)
-    torch.nn.Module._apply = move
     refuse_recurrent(torch)
     torch.backends.mha.set_fastpath_enabled(False)  # which makes nested tensors of padded ones
     _checkpoints.stand(torch, FakeTensor)
@@ -429,12 +407,13 @@ def begin(folder):
     process, path = os.getpid(), os.path.join(folder, str(os.getpid()))
     recorder = Recorder(ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"),
                         lambda: open(path + ".begun", "w").close())
-    steps = []
+    first = lambda: None  # noqa: E731  # the optimizer that steps first, as long as the program has it
 
     def step(which, *_):
-        if not steps:
-            steps.append(which)
-        if steps[0] is which:
+        nonlocal first
+        if first() is None:
+            first = weakref.ref(which)
+        if first() is which:
             recorder.step()
 
     optimizer.register_optimizer_step_post_hook(step)
@@ -444,6 +423,7 @@ def begin(folder):
     watch_sizes(torch, recorder)
     watch, contents = watching(torch, recorder)
     read_by(torch, FakeTensor, contents)
+    _data.stand(torch, FakeTensor, contents.fakes)
     watch_threads(torch, watch, recorder)
 
     def end():
