@@ -384,14 +384,31 @@ assert torch.cuda.mem_get_info() == (total, total)
 NOT_ESTIMATED = """
 import torch
 x = torch.randn(2, 4, 8, device="cuda")
-for name, use in (("torch.nn.GRU", lambda: torch.nn.GRU(8, 8).cuda()),
-                  ("torch.nn.LSTM", lambda: torch.nn.Sequential(torch.nn.LSTM(8, 8)).cuda()(x)),
+weights = [torch.ones(32, 8, device="cuda"), torch.ones(32, 8, device="cuda")]
+state = torch.zeros(1, 4, 8, device="cuda")
+
+def inferred():
+    with torch.inference_mode():
+        torch.nn.LSTM(8, 8).cuda()(x)
+
+for name, use in (("aten.gru", lambda: torch.nn.GRU(8, 8).cuda()(x)),
+                  ("aten.lstm", lambda: torch.nn.Sequential(torch.nn.LSTM(8, 8)).cuda()(x)),
+                  ("aten.lstm", lambda: torch.lstm(x, (state, state), weights, False, 1, 0.0, True, False, False)),
+                  ("aten.lstm", lambda: torch._VF.lstm(x, (state, state), weights, False, 1, 0.0, True, False, False)),
+                  ("aten.lstm", inferred), ("torch.backends.cudnn.enabled is False", inferred),
                   ("aten._nested_tensor_from", lambda: torch.nested.nested_tensor([x[0], x[1, :2]]))):
     try:
         use()
         assert False, name
     except RuntimeError as problem:
         assert name in str(problem) and "record it on a GPU" in str(problem), problem
+with torch.backends.cudnn.flags(enabled=False):
+    layer = torch.nn.LSTM(8, 16).cuda()
+    layer(x)[0].sum().backward()
+    with torch.inference_mode():
+        assert layer(x)[0].shape == (2, 4, 16)
+    with torch.autocast("cuda"):
+        assert layer(x)[0].dtype is torch.half
 torch.nn.GRU(8, 8)(torch.ones(2, 4, 8))
 # On the host they are what they are, in TorchScript too.
 

@@ -114,6 +114,28 @@ assert "4096 KiB" in torch.cuda.memory_summary()
 if hasattr(torch, "accelerator") and hasattr(torch.accelerator, "memory_allocated"):
     assert torch.accelerator.memory_allocated() == torch.accelerator.max_memory_allocated() == 4 << 20
 """
+# In inference mode autograd, which is not there, leaves operators whole that are made of others.
+INFERRED = """
+import torch
+from torch.nn import functional
+x, mask = torch.randn(64, 256, device="cuda"), torch.randn(64, 256, device="cuda") > 0
+model = torch.nn.Linear(256, 256, bias=False).cuda()
+
+def takes(mode, function):
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    with mode():
+        kept = function()
+    return torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+
+# With cuBLAS's workspace.
+assert takes(torch.inference_mode, lambda: model(x)) == ((32 << 20) + 65536,) * 2
+for name, function in (("dropout", lambda: functional.dropout(x)), ("argsort", lambda: x.argsort()),
+                       ("layer_norm", lambda: functional.layer_norm(x, (256,))), ("mask", lambda: x[mask]),
+                       ("to", lambda: x.to(torch.half)), ("item", lambda: x.sum().item())):
+    without, inferred = takes(torch.no_grad, function), takes(torch.inference_mode, function)
+    assert without == inferred, (name, without, inferred)
+"""
 
 
 @unittest.skipIf(torch is None or torch.version.cuda is None, "no torch with CUDA")
@@ -129,6 +151,9 @@ class Programs(unittest.TestCase):
 
     def test_torchs_statistics_are_of_what_was_recorded(self):
         self.runs(STATISTICS)
+
+    def test_inference_takes_what_it_takes_without_gradients(self):
+        self.runs(INFERRED)
 
 
 if __name__ == "__main__":

@@ -43,10 +43,12 @@ def leaves(given, found):
 class Kind:
     """What is asked of each operator again and again."""
 
-    def __init__(self, function, seeded):
+    def __init__(self, function, seeded, has_kernel):
         self.name = function.overloadpacket.__name__
         self.text = str(function)
         self.seeded = seeded in function.tags
+        # Whether it is made of others for all devices; names of prim's the dispatcher does not know.
+        self.is_composite = function.namespace != "prim" and has_kernel(function.name(), "CompositeImplicitAutograd")
         self.written = [(place, parameter.name) for place, parameter in enumerate(function._schema.arguments)
                         if parameter.alias_info is not None and parameter.alias_info.is_write]
 
@@ -75,7 +77,8 @@ class Contents:
     def kind(self, function):
         known = self.kinds.get(function)
         if known is None:
-            known = self.kinds[function] = Kind(function, self.torch.Tag.nondeterministic_seeded)
+            known = self.kinds[function] = Kind(
+                function, self.torch.Tag.nondeterministic_seeded, self.torch._C._dispatch_has_kernel_for_dispatch_key)
         return known
 
     def is_large(self, tensor):

@@ -21,6 +21,8 @@ import weakref
 from . import _checkpoints, _collectives, _contents, _data, _safetensors, _statistics
 
 MIB = 1 << 20
+# Of aten's operators those of recurrent layers.
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
 MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
@@ -258,6 +260,9 @@ def watching(torch, recorder):
             real = are_real(given, kwargs)
             if real and any(isinstance(leaf, torch.Tensor) for leaf in given):
                 return function(*args, **kwargs)
+            if contents.kind(function).is_composite:  # In inference mode nobody has made the operators of it that run.
+                with self:
+                    return do_parts(torch, function, args, kwargs)
             counts()
             with recorder.lock:  # What is known of contents, and their generator, are of all threads.
                 return self.on_device(function, args, kwargs, given, real)
@@ -349,25 +354,30 @@ def read_by(torch, fake_type, contents):
     fake_type.__format__, fake_type.numpy, torch.tensor = formatted, numpy, tensor
 
 
-def refuse_recurrent(torch):
-    """Recurrent layers ask cuDNN what they would take, which is not there, before any operator is seen. What refuses
-    them stands where TorchScript compiles nothing, as layers on the host may be compiled."""
+def do_parts(torch, function, args, kwargs):
+    """Calls the operators that one is made of, by torch's own code: what it has in Python for that takes other memory.
+    Recurrent layers ask cuDNN first what they would take, which is not there; without it they are as others are."""
+    if function.overloadpacket.__name__ in RECURRENT and torch.cudnn_is_acceptable(args[0]):
+        raise Refused("%s, which cuDNN serves unless torch.backends.cudnn.enabled is False," % function)
+    return function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def watch_recurrent(torch, fake_type):
+    """Recurrent layers on the GPU come to do_parts() where torch looks for the GPU's own, as what they are made of is
+    called before a mode sees them; those on the host may be compiled by TorchScript."""
+    layers = torch.library.Library("aten", "IMPL")
+    atexit.register(lambda: layers)  # what is registered goes with it
+    for name in RECURRENT:
+        for function in (getattr(getattr(torch.ops.aten, name), overload) for overload in ("input", "data")):
+            for key in ("CUDA", "AutogradCUDA"):
+                layers.impl(function.name(), lambda *args, function=function: do_parts(torch, function, args, {}), key)
     base = torch.nn.RNNBase
-    flatten, call = base.flatten_parameters, base.__call__
+    flatten = base.flatten_parameters
 
-    def refuse(self, given):
-        if any(getattr(one, "is_cuda", False) for one in given):
-            raise Refused("the layer torch.nn.%s" % type(self).__name__)
+    def flatten_parameters(self):  # cuDNN is asked for its version even where it is not to be used
+        return None if any(isinstance(one, fake_type) for one in self.parameters(recurse=False)) else flatten(self)
 
-    def flatten_parameters(self):
-        refuse(self, self.parameters(recurse=False))
-        return flatten(self)
-
-    def called(self, *given, **named):
-        refuse(self, [*given, *named.values()])
-        return call(self, *given, **named)
-
-    base.flatten_parameters, base.__call__ = flatten_parameters, called
+    base.flatten_parameters = flatten_parameters
 
 
 def watch_sizes(torch, recorder):
@@ -395,7 +405,7 @@ def begin(folder):
     if torch.version.cuda is None:
         sys.exit("pleat estimate: torch %s is built without CUDA: it needs one with CUDA, though no GPU"
                  % torch.__version__)
-    refuse_recurrent(torch)
+    watch_recurrent(torch, FakeTensor)
     torch.backends.mha.set_fastpath_enabled(False)  # which makes nested tensors of padded ones
     _checkpoints.stand(torch, FakeTensor)
     _safetensors.stand(torch, FakeTensor)
