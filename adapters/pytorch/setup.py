@@ -4,6 +4,7 @@ Needs what Pleat's own build needs: `tools/setup --minimal` in the source tree i
 compiled all of it beforehand, and names the folder in $PLEAT_CONTENTS.
 """
 
+import atexit
 import os
 import pathlib
 import shutil
@@ -95,7 +96,12 @@ if "PLEAT_PROCESSOR" in os.environ:
 
     COMMANDS["bdist_wheel"] = Tag
 
+# What setuptools makes on the way would lie beside the sources, and stay.
+WORK = tempfile.mkdtemp(prefix="pleat-build-")
+atexit.register(shutil.rmtree, WORK, ignore_errors=True)
+
 setup(
+    options={"build": {"build_base": WORK}, "egg_info": {"egg_base": WORK}},
     # As a field of pyproject.toml its form depends on setuptools' version: none takes both.
     license="Apache-2.0",
     packages=["pleat", "pleat._recompute", "pleat._site"],

@@ -2,6 +2,7 @@
 there, it is compiled against it, too ($PLEAT_TORCH_PYTHON: a Python that has torch)."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import pathlib
@@ -356,6 +357,26 @@ class CheckTorch(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout),
                          (1, "9.9.0    not tried: the wheel found has no CUDA headers "
                              "(c10/cuda/impl/cuda_cmake_macros.h): a CPU build\n"))
+
+
+@unittest.skipUnless(importlib.util.find_spec("setuptools"), "no setuptools")
+class Installing(unittest.TestCase):
+    def test_nothing_is_left_beside_the_sources(self):
+        """Of what pip has setup.py do."""
+        with tempfile.TemporaryDirectory() as folder:
+            tree, contents = pathlib.Path(folder, "tree"), pathlib.Path(folder, "contents")
+            shutil.copytree(ROOT / "adapters/pytorch", tree, ignore=shutil.ignore_patterns("__pycache__"))
+            for name in ("contents", "temporary"):
+                pathlib.Path(folder, name).mkdir()
+            contents.joinpath("mark").write_text("")
+            before = sorted(tree.rglob("*"))
+            for words in (["egg_info"], ["build"], ["build", "--build-lib", folder + "/root"]):
+                subprocess.run([sys.executable, "-B", "-W", "ignore", "setup.py", "--quiet", *words], cwd=tree, check=True,
+                               stderr=subprocess.PIPE,
+                               env=dict(os.environ, PLEAT_CONTENTS=str(contents), TMPDIR=folder + "/temporary"))
+            self.assertEqual(sorted(tree.rglob("*")), before)
+            self.assertEqual(len(list(pathlib.Path(folder, "root").rglob("pleat/mark"))), 1)
+            self.assertEqual(os.listdir(folder + "/temporary"), [])
 
 
 if __name__ == "__main__":
