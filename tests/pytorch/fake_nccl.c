@@ -13,11 +13,21 @@ typedef struct unique_id {
 
 EXPORT char fake_nccl_last[256];
 EXPORT int fake_nccl_result; /* of all calls from now on */
-/* What another thread does before the next deregistration returns; it gets the handle that ended.
- */
+/* What another thread does before the next call that ends something returns; it gets the handle
+ * that ended. */
 EXPORT void (*fake_nccl_meanwhile)(void);
 static char handles[64];
 static int made;
+
+static void let_others(void)
+{
+    void (*meanwhile)(void) = fake_nccl_meanwhile;
+    fake_nccl_meanwhile = NULL;
+    if (meanwhile != NULL) {
+        made--;
+        meanwhile();
+    }
+}
 
 #define CALLED(...)                                                                                \
     do {                                                                                           \
@@ -33,12 +43,7 @@ EXPORT int ncclCommRegister(void *comm, void *buffer, size_t bytes, void **handl
 
 EXPORT int ncclCommDeregister(void *comm, void *handle)
 {
-    void (*meanwhile)(void) = fake_nccl_meanwhile;
-    fake_nccl_meanwhile = NULL;
-    if (meanwhile != NULL) {
-        made--;
-        meanwhile();
-    }
+    let_others();
     CALLED("deregister %p %p", comm, handle);
 }
 
@@ -96,6 +101,7 @@ EXPORT int ncclCommSplit(void *comm, int color, int key, void **out, void *confi
 
 EXPORT int ncclCommDestroy(void *comm)
 {
+    let_others();
     CALLED("destroy %p", comm);
 }
 

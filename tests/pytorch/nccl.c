@@ -165,6 +165,19 @@ static void nccl_holds_nothing_of_a_communicator_that_ended_meanwhile(void **sta
     assert_int_equal(held, 0);
 }
 
+static void nccl_holds_what_a_new_communicator_of_the_same_address_has(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    assert_int_equal(ncclCommRegister(&shared_comm, pool, 16, &handle), 0);
+    fake_nccl_meanwhile = register_meanwhile;
+    assert_int_equal(ncclCommDestroy(&shared_comm), 0);
+    assert_ptr_equal(let_go_last, pool);
+    assert_int_equal(held, 1);
+    assert_int_equal(ncclCommDeregister(&shared_comm, second_handle), 0);
+    assert_int_equal(held, 0);
+}
+
 static void nccl_is_not_asked_for_what_is_mapped_anew(void **state)
 {
     (void)state;
@@ -334,6 +347,7 @@ int main(void)
         TEST(nccl_registers_what_stays),
         TEST(nccl_handle_that_is_given_anew_is_the_new_ones),
         TEST(nccl_holds_nothing_of_a_communicator_that_ended_meanwhile),
+        TEST(nccl_holds_what_a_new_communicator_of_the_same_address_has),
         TEST(nccl_is_not_asked_for_what_is_mapped_anew),
         TEST(nccl_windows_are_held),
         TEST(nccl_lets_go_when_a_communicator_ends),

@@ -131,7 +131,7 @@ static void let_go(registration *gone)
     free(gone);
 }
 
-/* It is held still where NCCL refuses, unless its communicator has ended meanwhile. */
+/* It is held still where NCCL refuses, unless its communicator ends or has ended meanwhile. */
 static result end_registration(uint64_t ending, result done)
 {
     registration *gone = NULL;
@@ -152,14 +152,27 @@ static result end_registration(uint64_t ending, result done)
     return done;
 }
 
-/* All of a communicator that is no more. */
-static void forget_all(communicator comm)
+/* Before NCCL is asked to end a communicator: all of it goes with it. Another thread may be given
+ * the same address for a new one before that returns. */
+static uint64_t begin_ending_all(communicator comm)
+{
+    pthread_mutex_lock(&registrations_lock);
+    uint64_t ending = ++endings;
+    for (registration *at = registrations; at != NULL; at = at->next)
+        if (at->comm == comm)
+            at->ending = ending;
+    pthread_mutex_unlock(&registrations_lock);
+    return ending;
+}
+
+/* All that a call of NCCL's has ended. */
+static void forget_all(uint64_t ending)
 {
     registration *gone;
     do {
         pthread_mutex_lock(&registrations_lock);
         registration **at = &registrations;
-        while (*at != NULL && (*at)->comm != comm)
+        while (*at != NULL && (*at)->ending != ending)
             at = &(*at)->next;
         gone = *at;
         if (gone != NULL)
@@ -334,10 +347,11 @@ EXPORT result ncclCommSplit(communicator comm, int color, int key, communicator 
     EXPORT result name(communicator comm)                                                          \
     {                                                                                              \
         OWN(name, result, (communicator))                                                          \
+        uint64_t ending = begin_ending_all(comm);                                                  \
         result done = own_##name(comm);                                                            \
         communicator same = comm;                                                                  \
         atomic_compare_exchange_strong(place_of(comm), &same, NULL);                               \
-        forget_all(comm);                                                                          \
+        forget_all(ending);                                                                        \
         return done;                                                                               \
     }
 
