@@ -76,6 +76,15 @@ void hooks_serve_within_a_budget_that_is_set_later()
     CHECK(!refuses(1) && !refuses(2));
 }
 
+/* As Python's enable() does. */
+void hooks_refuse_a_budget_below_a_chunk()
+{
+    CHECK(pleat_torch_budget(2 * MIB - 1) != 0);
+    CHECK(has(pleat_torch_failure(), "a budget of 2097151 bytes holds nothing: write 20GiB"));
+    CHECK(pleat_torch_enable("pleat", "", "", 1, 3, 0) != 0);
+    CHECK(has(pleat_torch_failure(), "a budget of 1 bytes holds nothing"));
+}
+
 void hooks_refuse_pools_and_what_is_not_theirs()
 {
     int local = 0;
@@ -154,6 +163,7 @@ int main()
     const Test tests[] = {
         TEST(hooks_serve_within_the_budget),
         TEST(hooks_serve_within_a_budget_that_is_set_later),
+        TEST(hooks_refuse_a_budget_below_a_chunk),
         TEST(hooks_refuse_pools_and_what_is_not_theirs),
         TEST(hooks_learn_and_save_a_plan),
         TEST(hooks_fingerprint_what_is_asked_for),

@@ -99,6 +99,10 @@ class Libtorch(unittest.TestCase):
             said, told = self.run_it(self.plain, LD_PRELOAD=self.library, PLEAT="1", PLEAT_BUDGET=budget)
             self.assertEqual("PLEAT_BUDGET: '%s' is no size" % budget in told, wrong, told)
             self.assertEqual(said[0].endswith("native"), wrong)
+        for budget in ("1", "2047k"):
+            said, told = self.run_it(self.plain, LD_PRELOAD=self.library, PLEAT="1", PLEAT_BUDGET=budget)
+            self.assertIn("bytes holds nothing: write 20GiB or 512MiB: the program runs without Pleat", told)
+            self.assertTrue(said[0].endswith("native"), said[0])
 
     def test_what_cannot_be_built_is_said(self):
         for folder, text in ((self.folder, "DIR is to be libtorch's folder"),):

@@ -28,7 +28,6 @@ namespace pleat_torch
 pleat_runtime *runtime_of(int device);
 /* The last counters with peaks since the start. pre: runtime_of() has one. */
 pleat_stats whole_stats_of(int device);
-[[noreturn]] void fail(const std::string &text);
 std::string text_of(const std::exception &error);
 
 /* Text of the last failure on this thread, for Python. */

@@ -208,7 +208,7 @@ PLEAT_TORCH_CALL int pleat_torch_enable(const char *policy, const char *conf, co
         static const int told = pthread_atfork(nullptr, nullptr, leave);
         if (told != 0)
             pleat_torch::fail("no host memory");
-        settings = {policy, conf, plan, budget, record, record_events};
+        settings = {policy, conf, plan, pleat_torch::checked_budget(budget), record, record_events};
     });
 }
 
@@ -224,7 +224,7 @@ PLEAT_TORCH_CALL int pleat_torch_budget(uint64_t bytes)
 {
     return pleat_torch::guarded([&] {
         std::lock_guard<std::mutex> guard(making);
-        settings.budget_bytes = bytes;
+        settings.budget_bytes = pleat_torch::checked_budget(bytes);
         each(-1, [&](pleat_runtime *made) {
             if (pleat_set_budget(made, bytes) != PLEAT_OK)
                 pleat_torch::fail_last("set the budget");

@@ -57,7 +57,8 @@ PLEAT_TORCH_CALL int pleat_torch_enable(const char *policy, const char *conf, co
     return guarded([&] {
         TORCH_CHECK(Allocator::current == nullptr, "pleat is enabled already");
         auto allocator = std::make_shared<Allocator>(
-            Settings{policy, conf, plan, budget, record, record_events}, caching::get());
+            Settings{policy, conf, plan, checked_budget(budget), record, record_events},
+            caching::get());
         torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(allocator);
         Allocator::current = allocator.get();
         /* Tensors may be freed while the process ends: the allocator is never taken down. */
@@ -66,7 +67,8 @@ PLEAT_TORCH_CALL int pleat_torch_enable(const char *policy, const char *conf, co
     });
 }
 
-/* What the out-of-memory error says besides that is being made: an observer of such errors calls it. */
+/* What the out-of-memory error says besides that is being made: an observer of such errors calls
+ * it. */
 PLEAT_TORCH_CALL void pleat_torch_remedy(const char *text)
 {
     Allocator::set_remedy(text);
@@ -114,7 +116,7 @@ PLEAT_TORCH_CALL int pleat_torch_budget(uint64_t bytes)
 {
     return guarded([&] {
         TORCH_CHECK(Allocator::current != nullptr, "pleat is not enabled");
-        Allocator::current->devices().set_budget(bytes);
+        Allocator::current->devices().set_budget(checked_budget(bytes));
     });
 }
 

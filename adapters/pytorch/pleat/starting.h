@@ -24,8 +24,22 @@ struct Settings {
     uint64_t record_events = 0; /* and at most as many events; 0: as many as a recording may have */
 };
 
-/* Throws what pleat_last_error() says; each of the two has it in its own way. */
+/* Throws, with a text or with what pleat_last_error() says; each of the two has it in its own way.
+ */
+[[noreturn]] void fail(const std::string &text);
 [[noreturn]] void fail_last(const char *doing);
+
+constexpr uint64_t CHUNK_BYTES = 2 << 20; /* what Pleat takes of a device at a time */
+
+/* A budget that is one: as enable() of the package has it, 0, which is all there is, or at least a
+ * chunk. */
+inline uint64_t checked_budget(uint64_t bytes)
+{
+    if (bytes != 0 && bytes < CHUNK_BYTES)
+        fail("a budget of " + std::to_string(bytes) +
+             " bytes holds nothing: write 20GiB or 512MiB");
+    return bytes;
+}
 
 /* The plan of a device, NULL where it has none. The first device that is used has the settings'
  * file, further ones FILE.dN, unless %d in its name stands for the device. The caller frees it. */
