@@ -1,4 +1,4 @@
-"""How the shim is built, kept and loaded: building.py. Where a torch with its headers and CUDA's are
+"""How the package is installed, and how its shim is built, kept and loaded: building.py. Where a torch with its headers and CUDA's are
 there, it is compiled against it, too ($PLEAT_TORCH_PYTHON: a Python that has torch)."""
 
 import contextlib
@@ -360,7 +360,48 @@ class CheckTorch(unittest.TestCase):
 
 
 @unittest.skipUnless(importlib.util.find_spec("setuptools"), "no setuptools")
-class Installing(unittest.TestCase):
+class Install(unittest.TestCase):
+    """setup.py in a copy of the tree, with a CMake that only says how it was called."""
+
+    def built(self, *programs):
+        """The lines of CMake's calls when these programs are on the path, and what was said."""
+        with tempfile.TemporaryDirectory() as folder:
+            tree, bin = pathlib.Path(folder, "adapters", "pytorch"), pathlib.Path(folder, "bin")
+            shutil.copytree(ROOT / "adapters/pytorch", tree, ignore=shutil.ignore_patterns("__pycache__"))
+            pathlib.Path(folder, "CMakePresets.json").touch()
+            bin.mkdir()
+            for name in programs:
+                pathlib.Path(bin, name).write_text("#!/bin/sh\necho \"$@\" >> %s/calls\nexit 1\n" % folder)
+                pathlib.Path(bin, name).chmod(0o755)
+            environment = {name: value for name, value in os.environ.items() if name != "CMAKE_GENERATOR"}
+            done = subprocess.run([sys.executable, "-W", "default", "setup.py", "egg_info", "--egg-base", folder, "build_py",
+                                   "--build-lib", os.path.join(folder, "lib")], cwd=tree, text=True,
+                                  env=dict(environment, PATH=str(bin)), stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT)
+            self.assertNotEqual(done.returncode, 0)
+            calls = pathlib.Path(folder, "calls")
+            about = pathlib.Path(folder, "pleat.egg-info", "PKG-INFO").read_text()
+            self.assertRegex(about, r"(?m)^License(-Expression)?: Apache-2.0$")
+            return calls.read_text().splitlines() if calls.exists() else [], done.stdout
+
+    def test_what_setup_installs_is_enough(self):
+        calls, said = self.built("cmake", "ninja")
+        self.assertTrue(calls[0].startswith("-G Ninja -S "), calls)
+        self.assertIn("libpleat was not built; tools/setup --minimal in ", said)
+        self.assertNotIn("project.license", said)
+        self.assertTrue(self.built("cmake")[0][0].startswith("-S "))
+        self.assertIn("'cmake'; tools/setup --minimal in ", self.built()[1])
+
+    def test_no_sdist_is_built_that_cannot_be_installed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder, "pytorch")
+            shutil.copytree(ROOT / "adapters/pytorch", tree, ignore=shutil.ignore_patterns("__pycache__"))
+            done = subprocess.run([sys.executable, "setup.py", "sdist"], cwd=tree, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("could not be installed: build a wheel (pip wheel --no-deps ", done.stdout)
+            self.assertFalse((tree / "dist").exists())
+
     def test_nothing_is_left_beside_the_sources(self):
         """Of what pip has setup.py do."""
         with tempfile.TemporaryDirectory() as folder:

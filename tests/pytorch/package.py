@@ -82,8 +82,7 @@ class Package(unittest.TestCase):
         self.assertEqual((done.stdout, done.stderr), ("[]\n", ""))
 
     def test_what_needs_it_says_how_it_is_enabled(self):
-        for call in (lambda: pleat.save_plan("x"), lambda: pleat.save_trace("x"), pleat.canary_errors,
-                     lambda: pleat.pair_nanoseconds(512)):
+        for call in (lambda: pleat.save_plan("x"), lambda: pleat.save_trace("x"), pleat.canary_errors):
             with self.assertRaisesRegex(RuntimeError, r"not enabled: call pleat.enable\(\) before"):
                 call()
 
@@ -114,7 +113,7 @@ class Package(unittest.TestCase):
         """As docs/pytorch.md has it."""
         code = ("import pleat\n"
                 "for name, given in {'pause': (), 'resume': (), 'limits': (), 'fingerprint': (), 'canary_errors': (),\n"
-                "                    'pair_nanoseconds': (5,), 'save_plan': ('/no/x',), 'save_trace': ('/no/x',)}.items():\n"
+                "                    'save_plan': ('/no/x',), 'save_trace': ('/no/x',)}.items():\n"
                 "    try: print(name, getattr(pleat, name)(*given))\n"
                 "    except RuntimeError as problem: assert 'not enabled' in str(problem)\n"
                 "with pleat.phase('x'), pleat.tag('y'):\n"
@@ -272,54 +271,6 @@ class Package(unittest.TestCase):
             self.assertEqual(pleat._parse_budget(text), pleat._parse_size(text))
         with self.assertRaisesRegex(ValueError, "'20' is a budget of 20 bytes: write 20GiB"):
             pleat._parse_budget("20")
-
-
-class Install(unittest.TestCase):
-    """setup.py in a copy of the tree, with a CMake that only says how it was called."""
-
-    def built(self, *programs):
-        """The lines of CMake's calls when these programs are on the path, and what was said."""
-        with tempfile.TemporaryDirectory() as folder:
-            tree, bin = pathlib.Path(folder, "adapters", "pytorch"), pathlib.Path(folder, "bin")
-            shutil.copytree(ADAPTER, tree, ignore=shutil.ignore_patterns("build", "*.egg-info"))
-            pathlib.Path(folder, "CMakePresets.json").touch()
-            bin.mkdir()
-            for name in programs:
-                pathlib.Path(bin, name).write_text("#!/bin/sh\necho \"$@\" >> %s/calls\nexit 1\n" % folder)
-                pathlib.Path(bin, name).chmod(0o755)
-            environment = {name: value for name, value in os.environ.items() if name != "CMAKE_GENERATOR"}
-            done = subprocess.run([sys.executable, "-W", "default", "setup.py", "egg_info", "build_py",
-                                   "--build-lib", os.path.join(folder, "lib")], cwd=tree, text=True,
-                                  env=dict(environment, PATH=str(bin)), stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT)
-            if "No module named 'setuptools'" in done.stdout:
-                self.skipTest("no setuptools")
-            self.assertNotEqual(done.returncode, 0)
-            calls = pathlib.Path(folder, "calls")
-            about = pathlib.Path(tree, "pleat.egg-info", "PKG-INFO").read_text()
-            self.assertRegex(about, r"(?m)^License(-Expression)?: Apache-2.0$")
-            return calls.read_text().splitlines() if calls.exists() else [], done.stdout
-
-    def test_what_setup_installs_is_enough(self):
-        calls, said = self.built("cmake", "ninja")
-        self.assertTrue(calls[0].startswith("-G Ninja -S "), calls)
-        self.assertIn("libpleat was not built; tools/setup --minimal in ", said)
-        self.assertNotIn("project.license", said)
-        self.assertTrue(self.built("cmake")[0][0].startswith("-S "))
-        self.assertIn("'cmake'; tools/setup --minimal in ", self.built()[1])
-
-
-    def test_no_sdist_is_built_that_cannot_be_installed(self):
-        with tempfile.TemporaryDirectory() as folder:
-            tree = pathlib.Path(folder, "pytorch")
-            shutil.copytree(ADAPTER, tree, ignore=shutil.ignore_patterns("build", "*.egg-info"))
-            done = subprocess.run([sys.executable, "setup.py", "sdist"], cwd=tree, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            if "No module named 'setuptools'" in done.stdout:
-                self.skipTest("no setuptools")
-            self.assertNotEqual(done.returncode, 0)
-            self.assertIn("could not be installed: build a wheel (pip wheel --no-deps ", done.stdout)
-            self.assertFalse((tree / "dist").exists())
 
 
 class Run(unittest.TestCase):
