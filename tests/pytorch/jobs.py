@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -27,6 +26,10 @@ GPT2 = str(ROOT / "tools" / "workloads" / "gpt2.py")
 SMALL = ["--layers", "8", "--hidden", "512", "--heads", "8", "--sequence", "512"]
 LORA = ["--layers", "2", "--hidden", "1024", "--heads", "8", "--inner", "2816", "--sequence", "512",
         "--vocabulary", "8000", "--iterations", "20", "--quiet"]
+sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
+import pleat  # noqa: E402
+from pleat import _shim  # noqa: E402
+
 READY = torch is not None and torch.version.cuda is not None and torch.cuda.is_available()
 
 # A job whose ranks share one GPU, and whose requests differ from rank to rank.
@@ -93,23 +96,24 @@ while True:
     optimizer.zero_grad()
 """
 
-# An iteration of pairs of allocation and free, marked, so that it is planned.
+# Pairs of allocation and free, best of nine times, in nanoseconds; where Pleat serves them an iteration of them is
+# marked, so that it is planned.
 PAIRS = """
-import pleat, torch
+import ctypes, sys, torch
 torch.cuda.init()
+pair = ctypes.CDLL(sys.argv[1]).pair_nanoseconds
+pair.argtypes, pair.restype = (ctypes.c_size_t, ctypes.c_int), ctypes.c_double
+pleat = sys.modules.get("pleat")
 for size in (512, 1 << 20, 64 << 20):
     for _ in range(6):
-        pleat.pair_nanoseconds(size, 200)
-        pleat.mark_step()
-    before = pleat.stats()
-    best = {}
-    for _ in range(9):
-        for native in (False, True):
-            took = pleat.pair_nanoseconds(size, 20000, native)
-            best[native] = min(best.get(native, took), took)
-    after = pleat.stats()
-    planned = (after["planned"] - before["planned"]) / (after["requests"] - before["requests"])
-    print("%d %.1f %.1f %.3f" % (size, best[False], best[True], planned))
+        pair(size, 200)
+        if pleat:
+            pleat.mark_step()
+    before = pleat.stats() if pleat else {}
+    best = min(pair(size, 20000) for _ in range(9))
+    after = pleat.stats() if pleat else {}
+    planned = (after["planned"] - before["planned"]) / (after["requests"] - before["requests"]) if pleat else 0
+    print("%d %.1f %.3f" % (size, best, planned))
 """
 
 
@@ -127,6 +131,13 @@ def run(options, program, **environment):
     return subprocess.run(
         [sys.executable, RUN, *options, "--", *program], stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, timeout=200, env={"PLEAT_CONF": "keep:off", **os.environ, **environment})
+
+
+def build_pairs(output):
+    """Builds pairs.cpp for the installed torch; pleat.UnavailableError: a compiler or a header is missing."""
+    line = _shim.command(pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, _shim.numbers(torch), output)
+    line[line.index(str(_shim.PACKAGE / "shim.cpp"))] = str(pathlib.Path(__file__).with_name("pairs.cpp"))
+    _shim.compile_with(line)
 
 
 def used_mebibytes():
@@ -276,14 +287,27 @@ class Jobs(unittest.TestCase):
             self.assertLessEqual(after, before + 1)
 
     def test_the_hot_path_takes_less_than_native(self):
-        done = run(["--quiet", "--no-marks"], [sys.executable, "-c", PAIRS])
-        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
-        for line in done.stdout.splitlines():
-            size, pleat, native, planned = map(float, re.split(" +", line))
-            print("pair of %d bytes: %.0f ns, native %.0f ns (%.2f), %.1f %% planned"
-                  % (size, pleat, native, pleat / native, 100 * planned), file=sys.stderr)
-            self.assertGreater(planned, 0.9)
-            self.assertLessEqual(pleat, 0.8 * native)
+        library = self.path("pairs.so")
+        try:
+            build_pairs(library)
+        except pleat.UnavailableError as missing:
+            self.skipTest(str(missing))
+        program = [sys.executable, "-c", PAIRS, library]
+        best = {}
+        for _ in range(3):  # in turn, since other work on the machine comes and goes
+            for native in (False, True):
+                done = (subprocess.run(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200)
+                        if native else run(["--quiet", "--no-marks"], program))
+                self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+                for line in done.stdout.splitlines():
+                    size, took, planned = map(float, line.split())
+                    if not native:
+                        self.assertGreater(planned, 0.9)
+                    best[size, native] = min(took, best.get((size, native), took))
+        for size in sorted({size for size, _ in best}):
+            took, native = best[size, False], best[size, True]
+            print("pair of %d bytes: %.0f ns, native %.0f ns (%.2f)" % (size, took, native, took / native), file=sys.stderr)
+            self.assertLessEqual(took, 0.8 * native)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ __all__ = [
     "limits",
     "mark_step",
     "max_microbatch",
-    "pair_nanoseconds",
     "pause",
     "phase",
     "report",
@@ -565,19 +564,6 @@ def canary_errors(device=None):
     values = (ctypes.c_uint64 * 3)()
     _call(_library.pleat_torch_canary, index, values)
     return tuple(values)
-
-
-def pair_nanoseconds(bytes, rounds=100000, native=False):
-    """Nanoseconds of one allocation and free of `bytes` through torch's allocator in use.
-
-    `native`: through torch's own, whose place Pleat took.
-    """
-    _want_enabled()
-    if not hasattr(_library, "pleat_torch_pair_ns"):
-        raise RuntimeError("pleat: only the shim that is built for a torch can time its allocator")
-    result = ctypes.c_double()
-    _call(_library.pleat_torch_pair_ns, bytes, rounds, int(native), ctypes.byref(result))
-    return result.value
 
 
 def report(device=None):

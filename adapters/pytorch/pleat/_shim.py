@@ -422,12 +422,6 @@ def load(torch):
     shim.pleat_torch_register_all.argtypes = [ctypes.c_int]
     shim.pleat_torch_communication.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]
     shim.pleat_torch_make_sendable.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
-    shim.pleat_torch_pair_ns.argtypes = [
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.POINTER(ctypes.c_double),
-    ]
     return shim
 
 

@@ -20,12 +20,6 @@ class Forward : public Pluggable
     {
     }
 
-    /* torch's own. */
-    CUDAAllocator *native()
-    {
-        return native_;
-    }
-
     /* ---- private pools ---- */
 
     void releasePool(DeviceIndex device, MempoolId pool) override

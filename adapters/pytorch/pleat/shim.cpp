@@ -10,7 +10,6 @@
 #include "communication.h"
 #include "sending.h"
 
-#include <chrono>
 #include <memory>
 
 using namespace pleat_torch;
@@ -163,20 +162,4 @@ PLEAT_TORCH_CALL void pleat_torch_keep_plans()
 PLEAT_TORCH_CALL uint64_t pleat_torch_taken(int device)
 {
     return Allocator::current == nullptr ? 0 : Allocator::current->devices().taken_bytes(device);
-}
-
-/* Nanoseconds of one allocation and free of `bytes` through torch's allocator of now, as its C++
- * code calls it, or through the one whose place it took. */
-PLEAT_TORCH_CALL int pleat_torch_pair_ns(uint64_t bytes, int rounds, int native,
-                                         double *nanoseconds)
-{
-    return guarded([&] {
-        TORCH_CHECK(Allocator::current != nullptr, "pleat is not enabled");
-        CUDAAllocator *allocator = native ? Allocator::current->native() : caching::get();
-        auto begin = std::chrono::steady_clock::now();
-        for (int i = 0; i < rounds; i++)
-            allocator->raw_delete(allocator->raw_alloc(bytes));
-        auto end = std::chrono::steady_clock::now();
-        *nanoseconds = std::chrono::duration<double, std::nano>(end - begin).count() / rounds;
-    });
 }
