@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import suite  # noqa: E402
-from pleat import _fake, estimate  # noqa: E402
+from pleat import _fake, _progress, estimate  # noqa: E402
 
 # Two layers with a tied weight, and an optimizer of two states a parameter: what it takes can be reckoned.
 PROGRAM = """
@@ -626,6 +626,37 @@ class Command(unittest.TestCase):
     def test_the_program_has_the_signals_that_python_ignores(self):
         done = run_words("sh", "-c", "kill -PIPE $$")
         self.assertEqual(done.returncode, 141)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_a_program_that_takes_long_is_seen_on_a_terminal(self):
+        """Here $PLEAT_ESTIMATE is written as by one that has torch."""
+        words = ["sh", "-c", "printf 2 > $PLEAT_ESTIMATE/1.begun; sleep 6.5; rm $PLEAT_ESTIMATE/*"]
+        primary, terminal = os.openpty()
+        code = "import sys; from pleat import estimate; estimate.main(sys.argv[1:])"
+        with subprocess.Popen([sys.executable, "-c", code, "--", *words], stdout=subprocess.PIPE, stderr=terminal,
+                              env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch"))) as begun:
+            quiet = run_words(*words)
+            self.assertEqual(begun.wait(20), 1)
+        os.close(terminal)
+        seen = os.read(primary, 4096).decode().splitlines()
+        os.close(primary)
+        self.assertRegex(seen[0], "^estimate   iteration 3       [5-9] s$")
+        self.assertEqual(seen[1:], quiet.stderr.splitlines())
+
+    def test_lines_beside_a_program_come_at_doubling_times(self):
+        with mock.patch.object(_progress, "ticking") as ticking, mock.patch("sys.stderr", new_callable=io.StringIO) as said:
+            said.isatty = lambda: True
+            with _progress.beside("estimate", lambda: "the program"):
+                draw = ticking.call_args.args[0]
+            for second in range(100):
+                draw(second)
+            self.assertEqual([line.split()[-2] for line in said.getvalue().splitlines()], ["5", "10", "20", "40", "80"])
+            said.truncate(0)
+            with _progress.alone("estimate", "allocators"):
+                draw = ticking.call_args.args[0]
+                draw(0.5)
+                draw(1)
+            self.assertTrue(said.getvalue().endswith("\r\033[Kestimate   allocators        1 s\r\033[K"), said.getvalue())
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_one_that_is_terminated_leaves_nothing(self):

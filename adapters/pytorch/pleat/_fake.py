@@ -71,9 +71,10 @@ class Recorder:
     """Events of storages that come and go, as torch's own recorder has them. Each thread adds its own."""
 
     def __init__(self, live=None, begun=None):
-        """live: where live bytes are to be seen; begun: called before the first allocation."""
+        """live: where live bytes are to be seen; begun: called before the first allocation, and when an iteration ends,
+        with how many did."""
         self.live = ctypes.c_size_t() if live is None else live
-        self.begun = begun
+        self.begun = begun or (lambda iterations: None)
         self.lock = Lock()  # a storage may end while an event is added; threads come one after the other
         self.events = []
         self.ends = {}  # storage's key -> what tells its end
@@ -92,8 +93,8 @@ class Recorder:
 
     def allocate(self, bytes):
         with self.lock:
-            if self.begun and not self.events:
-                self.begun()
+            if not self.events:
+                self.begun(self.iterations)
             address = self.address
             rounded = (bytes + 511) // 512 * 512
             self.address += rounded + 512
@@ -141,6 +142,8 @@ class Recorder:
         """An optimizer's step ends an iteration; the first one's, where there are several."""
         with self.lock:
             self.iterations += 1
+            if self.events:
+                self.begun(self.iterations)
 
     def write(self, path):
         with self.lock:
@@ -415,8 +418,13 @@ def begin(folder):
     if known is not None and FakeTensor not in known:
         known.append(FakeTensor)
     process, path = os.getpid(), os.path.join(folder, str(os.getpid()))
-    recorder = Recorder(ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"),
-                        lambda: open(path + ".begun", "w").close())
+
+    def begun(iterations):
+        if not iterations or os.getpid() == process:
+            with open(path + ".begun", "w") as out:
+                out.write(str(iterations))
+
+    recorder = Recorder(ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"), begun)
     first = lambda: None  # noqa: E731  # the optimizer that steps first, as long as the program has it
 
     def step(which, *_):

@@ -5,6 +5,7 @@ takes seconds and no memory. What it allocates becomes a recording like any othe
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from . import _job, _plans, run
+from . import _job, _plans, _progress, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 GIB, TIB = 1 << 30, 1 << 40
@@ -171,7 +172,8 @@ def tell(options, snapshots, left_nothing, interrupted):
     told, snapshot = max(((imported(one), one) for one in snapshots), key=lambda pair: pair[0]["peak_live_bytes"])
     if options.output:
         imported(snapshot, "--device-memory", str(options.bytes), "-o", options.output)
-    takes, served = measured(snapshot, options.bytes, told["peak_live_bytes"])
+    with _progress.alone("estimate", "allocators"):
+        takes, served = measured(snapshot, options.bytes, told["peak_live_bytes"])
     figures = {"processes": len(snapshots), "unknown_processes": left_nothing, "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
     figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
     figures.update({"device_bytes": options.bytes, "fits": served, "interrupted": interrupted})
@@ -215,6 +217,13 @@ def end(number, frame):
     sys.exit(128 + number)
 
 
+def steps_of(folder):
+    """What the process that has come farthest does, of those that have allocated; it may begin to write just now."""
+    with contextlib.suppress(ValueError, OSError):
+        return "iteration %d" % max(1 + int(path.read_text() or 0) for path in pathlib.Path(folder).glob("*.begun"))
+    return "the program"
+
+
 def run_program(words, variables):
     """How the program ended, and whether a SIGINT came before, which is the program's to act on. When this process is
     terminated the program goes, and so does what was made for it."""
@@ -225,7 +234,8 @@ def run_program(words, variables):
     program = subprocess.Popen(words, env=variables, preexec_fn=begin_program)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        code = program.wait()
+        with _progress.beside("estimate", lambda: steps_of(variables["PLEAT_ESTIMATE"])):
+            code = program.wait()
         signal.signal(signal.SIGINT, end)
         return code, bool(interrupts)
     except BaseException:
