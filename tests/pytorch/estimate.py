@@ -396,6 +396,14 @@ for name, use in (("aten.gru", lambda: torch.nn.GRU(8, 8).cuda()(x)),
                   ("aten.lstm", lambda: torch.lstm(x, (state, state), weights, False, 1, 0.0, True, False, False)),
                   ("aten.lstm", lambda: torch._VF.lstm(x, (state, state), weights, False, 1, 0.0, True, False, False)),
                   ("aten.lstm", inferred), ("torch.backends.cudnn.enabled is False", inferred),
+                  ("aten._to_copy.default of a sparse tensor", lambda: torch.eye(3).to_sparse().cuda()),
+                  ("aten._to_sparse.default of a sparse tensor", lambda: x[0].to_sparse()),
+                  ("of a sparse tensor", lambda: torch.zeros(3, 3, device="cuda", layout=torch.sparse_coo)),
+                  ("of a sparse tensor", lambda: torch.nn.Embedding(9, 8, sparse=True).cuda()(
+                      torch.tensor([1], device="cuda")).sum().backward()),
+                  ("the lazy module LazyLinear", lambda: torch.nn.Sequential(torch.nn.LazyLinear(8)).cuda()),
+                  ("a CUDA graph (torch.cuda.graph", lambda: torch.cuda.graph(torch.cuda.CUDAGraph()).__enter__()),
+                  ("a CUDA graph (torch.cuda.graph", lambda: torch.cuda.make_graphed_callables(torch.nn.Linear(8, 8).cuda(), (x,))),
                   ("aten._nested_tensor_from", lambda: torch.nested.nested_tensor([x[0], x[1, :2]]))):
     try:
         use()

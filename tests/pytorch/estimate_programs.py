@@ -136,6 +136,38 @@ for name, function in (("dropout", lambda: functional.dropout(x)), ("argsort", l
     without, inferred = takes(torch.no_grad, function), takes(torch.inference_mode, function)
     assert without == inferred, (name, without, inferred)
 """
+# TorchScript, which gets to compile kernels for the GPU, and what the host has beside such tensors.
+OTHERWISE = """
+import copy, warnings, torch
+warnings.simplefilter("ignore")
+
+class Gate(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        return torch.sigmoid(torch.relu(self.layer(x)) * 2 + 1) * x
+
+x = torch.randn(4, 64, device="cuda")
+for made in (torch.jit.script(Gate()).cuda(), torch.jit.trace(Gate().cuda(), x, check_trace=False)):
+    optimizer = torch.optim.Adam(made.parameters())
+    for step in range(4):
+        made(x).sum().backward()
+        optimizer.step()
+    with torch.no_grad():
+        for step in range(4):
+            made(x)
+
+quantized = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(8, 8)), {torch.nn.Linear})
+assert quantized(torch.ones(2, 8)).shape == (2, 8)
+assert torch.eye(3).to_sparse().coalesce().indices().shape == (2, 3)
+warnings.simplefilter("error")
+assert copy.deepcopy(x).is_cuda
+model = torch.nn.Linear(1024, 1024)
+model.share_memory()
+assert x.share_memory_() is x and x.is_shared() and model.weight.is_shared()
+"""
 
 
 @unittest.skipIf(torch is None or torch.version.cuda is None, "no torch with CUDA")
@@ -154,6 +186,9 @@ class Programs(unittest.TestCase):
 
     def test_inference_takes_what_it_takes_without_gradients(self):
         self.runs(INFERRED)
+
+    def test_torchscript_and_what_the_host_has(self):
+        self.runs(OTHERWISE)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,14 @@ BYTES_MOST_WHOLE = 1 << 30
 HELD, NUMBER = "_pleat_contents", "_pleat_number"  # of a storage
 
 
+class Refused(RuntimeError):
+    """What the program uses has no place among tensors without contents."""
+
+    def __init__(self, name):
+        super().__init__("pleat estimate: %s cannot be estimated without a GPU: give the program what stands in its "
+                         "place, or record it on a GPU" % name)
+
+
 class Unknown(RuntimeError):
     """The shape of what an operator returns depends on values that are not there."""
 
@@ -49,6 +57,8 @@ class Kind:
         self.seeded = seeded in function.tags
         # Whether it is made of others for all devices; names of prim's the dispatcher does not know.
         self.is_composite = function.namespace != "prim" and has_kernel(function.name(), "CompositeImplicitAutograd")
+        self.tensors = [place for place, parameter in enumerate(function._schema.arguments)
+                        if str(parameter.type) == "Tensor"]
         self.written = [(place, parameter.name) for place, parameter in enumerate(function._schema.arguments)
                         if parameter.alias_info is not None and parameter.alias_info.is_write]
 

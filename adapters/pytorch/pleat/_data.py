@@ -4,6 +4,8 @@ torch has none of this for its fake tensors: it gives a module other parameters 
 made before does not know. Here a parameter stays the one that it is, as on a GPU.
 """
 
+from ._contents import Refused
+
 
 def become(torch, tensor, made):
     """Makes a tensor of the host another one, without contents; who has the tensor has that one. RuntimeError: a graph
@@ -60,6 +62,8 @@ def stand(torch, fake_type, fakes):
                 if weight is None:
                     continue
                 grad, made = weight.grad, function(weight)
+                if torch.nn.parameter.is_lazy(weight) and isinstance(made, fake_type):
+                    raise Refused("the lazy module %s" % type(module).__name__)
                 if not is_put(weight, made):
                     module._parameters[name] = torch.nn.Parameter(made, weight.requires_grad)
                 if grad is not None:

@@ -31,14 +31,6 @@ SEEN = "_pleat_seen"  # of a storage on the GPU
 LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
 
 
-class Refused(RuntimeError):
-    """What the program uses has no place among tensors without contents."""
-
-    def __init__(self, name):
-        super().__init__("pleat estimate: %s cannot be estimated without a GPU: give the program what stands in its "
-                         "place, or record it on a GPU" % name)
-
-
 class Lock:
     """Of the recorder; the thread that has it may take it again. Python collects no garbage while it is held: what is
     collected may wait for a lock of the program's, and the thread that has that one for this one."""
@@ -221,6 +213,7 @@ def watching(torch, recorder):
 
     FakeTensor = fake_tensor.FakeTensor
     aten, plain = torch.ops.aten, torch.Tensor.__torch_dispatch__
+    strided = torch.strided
     scalar, nonzero = aten._local_scalar_dense.default, aten.nonzero.default
     workspace = workspace_bytes(torch.cuda.get_device_capability())
     devices = torch.cuda.device_count()
@@ -246,6 +239,11 @@ def watching(torch, recorder):
             return leaf
         return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device=leaf.device)
 
+    def are_sparse(found):
+        """Whether one is, or is a layout of such."""
+        return any((leaf.layout if isinstance(leaf, torch.Tensor) else leaf) is not strided for leaf in found
+                   if isinstance(leaf, (torch.Tensor, torch.layout)))
+
     def goes_to_host(name, args, kwargs):
         """Whether a tensor is copied to the host that is small enough to be real there."""
         device = kwargs.get("device")
@@ -263,7 +261,12 @@ def watching(torch, recorder):
             real = are_real(given, kwargs)
             if real and any(isinstance(leaf, torch.Tensor) for leaf in given):
                 return function(*args, **kwargs)
-            if contents.kind(function).is_composite:  # In inference mode nobody has made the operators of it that run.
+            kind = contents.kind(function)
+            if real and kind.tensors:  # torch gives a mode what TorchScript has as tensors of one number as these.
+                args = [torch.tensor(leaf) if place in kind.tensors and isinstance(leaf, (int, float)) else leaf
+                        for place, leaf in enumerate(args)]
+                return function(*args, **kwargs)
+            if kind.is_composite:  # In inference mode nobody has made the operators of it that run.
                 with self:
                     return do_parts(torch, function, args, kwargs)
             counts()
@@ -274,14 +277,21 @@ def watching(torch, recorder):
             """What an operator returns that has to do with tensors without contents, and what it takes."""
             name = function.overloadpacket.__name__
             if name.startswith("_nested_tensor_from"):
-                raise Refused(str(function))
+                raise _contents.Refused(str(function))
+            if name.startswith("_to_sparse") or are_sparse(given):
+                raise _contents.Refused("%s of a sparse tensor" % function)
             if goes_to_host(name, args, kwargs):
                 return contents.read(args[0]).to(kwargs.get("dtype") or args[0].dtype)
             if name == "_pin_memory":  # fake tensors have no such: it is a copy on the host
                 function, args, kwargs = aten.clone.default, args[:1], {}
             if name in ("index", "masked_select"):
                 function, args = self.by_number(function, args)
-            result = self.without(function, args, kwargs)
+            try:
+                result = self.without(function, args, kwargs)
+            except (RuntimeError, NotImplementedError, AssertionError):
+                if not real:
+                    raise
+                return function(*args, **kwargs)  # of the host alone: torch has it, though not without contents
             if name.endswith("_") and given and not isinstance(given[0], FakeTensor):
                 known = contents.of(args[1]) if name == "copy_" else None
                 return args[0] if known is None else function(args[0], known)
@@ -355,13 +365,16 @@ def read_by(torch, fake_type, contents):
         return made_of_numbers(numbers(data) if isinstance(data, (list, tuple)) else data, **named)
 
     fake_type.__format__, fake_type.numpy, torch.tensor = formatted, numpy, tensor
+    fake_type.data_ptr = lambda self: 0  # torch's own warns, and torch asks where it copies one
+    # Other processes may have them, of the GPU as always, and of the host as there is nothing to share.
+    fake_type.share_memory_, fake_type.is_shared = lambda self: self, lambda self: True
 
 
 def do_parts(torch, function, args, kwargs):
     """Calls the operators that one is made of, by torch's own code: what it has in Python for that takes other memory.
     Recurrent layers ask cuDNN first what they would take, which is not there; without it they are as others are."""
     if function.overloadpacket.__name__ in RECURRENT and torch.cudnn_is_acceptable(args[0]):
-        raise Refused("%s, which cuDNN serves unless torch.backends.cudnn.enabled is False," % function)
+        raise _contents.Refused("%s, which cuDNN serves unless torch.backends.cudnn.enabled is False," % function)
     return function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
@@ -381,6 +394,18 @@ def watch_recurrent(torch, fake_type):
         return None if any(isinstance(one, fake_type) for one in self.parameters(recurse=False)) else flatten(self)
 
     base.flatten_parameters = flatten_parameters
+
+
+def refuse_graphs(torch):
+    def capture_begin(self, *_, **named):
+        raise _contents.Refused("a CUDA graph (torch.cuda.graph, make_graphed_callables)")
+
+    torch.cuda.CUDAGraph.capture_begin = capture_begin
+
+
+def fuse_nothing(torch):
+    """TorchScript's fuser compiles kernels for the GPU that is there, of a function that is called a second time."""
+    torch._C._jit_set_texpr_fuser_enabled(False)
 
 
 def watch_sizes(torch, recorder):
@@ -409,6 +434,8 @@ def begin(folder):
         sys.exit("pleat estimate: torch %s is built without CUDA: it needs one with CUDA, though no GPU"
                  % torch.__version__)
     watch_recurrent(torch, FakeTensor)
+    refuse_graphs(torch)
+    fuse_nothing(torch)
     torch.backends.mha.set_fastpath_enabled(False)  # which makes nested tensors of padded ones
     _checkpoints.stand(torch, FakeTensor)
     _safetensors.stand(torch, FakeTensor)
