@@ -462,7 +462,7 @@ class Recording(unittest.TestCase):
             recorder.resized(of_host)
             self.assertEqual(recorder.live_bytes, bytes)
         del storage
-        self.assertEqual((recorder.live_bytes, recorder.statistics.bytes["all"].peak), (0, 8192))
+        self.assertEqual((recorder.live_bytes, recorder.statistics.bytes["all"].peak), (0, 8192 + 1024))
 
     def test_storages_come_and_go(self):
         recorder = _fake.Recorder()

@@ -136,6 +136,70 @@ for name, function in (("dropout", lambda: functional.dropout(x)), ("argsort", l
     without, inferred = takes(torch.no_grad, function), takes(torch.inference_mode, function)
     assert without == inferred, (name, without, inferred)
 """
+# What lives as long as what, and what a tensor takes that is given another size.
+LIVES = """
+import torch
+from torch.utils.checkpoint import checkpoint
+MIB, taken = 1 << 20, torch.cuda.memory_allocated
+
+def one(**named):
+    return torch.ones(MIB // 4, device="cuda", **named)
+
+x = torch.empty(0, device="cuda")
+assert taken() == 0
+x.resize_(MIB // 4)
+assert taken() == MIB
+torch.cuda.reset_peak_memory_stats()
+x.resize_(MIB // 2)
+assert (taken(), torch.cuda.max_memory_allocated()) == (2 * MIB, 3 * MIB), (taken(), torch.cuda.max_memory_allocated())
+x.untyped_storage().resize_(0)
+assert taken() == 0
+x.set_(torch.empty(10, device="cuda"))
+assert taken() == 512
+x = torch.stack([one() for _ in range(3)])
+assert taken() == 3 * MIB
+y, x = x[0, :10].expand(4, -1), None
+assert taken() == 3 * MIB
+y = y.contiguous()
+assert taken() == 512
+del y
+weight = torch.nn.Parameter(one())
+(weight * 2).sum().backward()
+assert taken() == 2 * MIB
+out = torch.mul(weight.detach(), 2, out=torch.empty(MIB // 4, device="cuda"))
+assert taken() == 3 * MIB
+z = one(requires_grad=True)
+kept = checkpoint(lambda v: (v * 2).sin().cos(), z, use_reentrant=False)
+assert taken() == 5 * MIB
+model = torch.nn.Linear(1024, 1024, bias=False, device="cuda", dtype=torch.float32)
+x = torch.ones(1, 1024, device="cuda")
+model(x)
+before = taken()
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    first, second = model(x), model(x)
+    cached = taken() - before
+assert cached == 2 * MIB + 4 * 2048, cached  # the weight once; outputs and inputs
+del first, second
+assert taken() == before
+"""
+# FSDP's first kind keeps flat parameters, and moves what it is given.
+FLAT = """
+import os, torch, torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
+os.environ.update(RANK="0", WORLD_SIZE="1")
+dist.init_process_group("nccl")
+torch.cuda.set_device(0)
+layers = [torch.nn.Linear(512, 512, bias=False) for _ in range(3)]
+model = FullyShardedDataParallel(torch.nn.Sequential(*layers), device_id=0, use_orig_params=True)
+assert torch.cuda.memory_allocated() == 3 << 20, torch.cuda.memory_allocated()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(2):
+    model(torch.ones(2, 512, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+# Weights, two states, flat gradients and cuBLAS's workspaces.
+assert torch.cuda.memory_allocated() == (12 << 20) + (64 << 20), torch.cuda.memory_allocated()
+"""
 # TorchScript, which gets to compile kernels for the GPU, and what the host has beside such tensors.
 OTHERWISE = """
 import copy, warnings, torch
@@ -186,6 +250,13 @@ class Programs(unittest.TestCase):
 
     def test_inference_takes_what_it_takes_without_gradients(self):
         self.runs(INFERRED)
+
+    def test_what_lives_is_counted_as_long(self):
+        self.runs(LIVES)
+
+    @unittest.skipUnless(torch and torch.distributed.is_available(), "no torch.distributed")
+    def test_flat_parameters_are_moved(self):
+        self.runs(FLAT)
 
     def test_torchscript_and_what_the_host_has(self):
         self.runs(OTHERWISE)

@@ -96,32 +96,39 @@ class Recorder:
             self.add("alloc", address, bytes)
             return address
 
-    def free(self, key, address, bytes):
+    def free(self, address, bytes):
+        rounded = (bytes + 511) // 512 * 512
+        self.live.value -= rounded
+        for counter, amount in self.statistics.of(bytes, rounded):
+            counter.take(amount)
+        self.add("free_requested", address, bytes)
+        self.add("free_completed", address, bytes)
+
+    def end(self, key, address, bytes):
         with self.lock:
             self.ends.pop(key)
-            rounded = (bytes + 511) // 512 * 512
-            self.live.value -= rounded
-            for counter, amount in self.statistics.of(bytes, rounded):
-                counter.take(amount)
-            self.add("free_requested", address, bytes)
-            self.add("free_completed", address, bytes)
+            self.free(address, bytes)
 
     def seen(self, storage):
+        """A storage is on the GPU; of one that was there with another size the old memory goes when the new is there."""
         key, bytes = storage._cdata, storage.nbytes()
         with self.lock:
-            if bytes and key not in self.ends:
+            before = self.ends.get(key)
+            if before is not None and before.peek()[2][2] == bytes:
+                return
+            if bytes:
                 address = self.allocate(bytes)
-                self.ends[key] = weakref.finalize(storage, self.free, key, address, bytes)
+                self.ends[key] = weakref.finalize(storage, self.end, key, address, bytes)
                 setattr(storage, SEEN, True)
+            elif before is not None:
+                self.ends.pop(key)
+            if before is not None:
+                self.free(*before.detach()[2][1:])
 
     def resized(self, storage):
-        """A storage was given another size, as FSDP does with gathered weights: 0 is none."""
-        with self.lock:
-            if hasattr(storage, SEEN):
-                end = self.ends.get(storage._cdata)
-                if end is not None:
-                    end()
-                self.seen(storage)
+        """A storage may have been given another size, as FSDP does with gathered weights: 0 is none."""
+        if hasattr(storage, SEEN):
+            self.seen(storage)
 
     def multiplies(self, workspace):
         """What torch takes once for each thread's handle and stream, and keeps."""
