@@ -223,6 +223,10 @@ for made in (torch.jit.script(Gate()).cuda(), torch.jit.trace(Gate().cuda(), x, 
         for step in range(4):
             made(x)
 
+pinned = torch.ones(3).pin_memory()
+assert pinned.is_pinned() and pinned.pin_memory() is pinned and not torch.ones(3).is_pinned() and pinned.tolist() == [1] * 3
+loader = torch.utils.data.DataLoader(torch.arange(8.), batch_size=4, pin_memory=True)
+assert all(batch.is_pinned() for batch in loader)
 quantized = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(8, 8)), {torch.nn.Linear})
 assert quantized(torch.ones(2, 8)).shape == (2, 8)
 assert torch.eye(3).to_sparse().coalesce().indices().shape == (2, 3)

@@ -9,6 +9,7 @@
  * PLEAT_NO_GPU_CAPABILITY  its compute capability, "9.0"
  * PLEAT_NO_GPU_DEVICES     how many there are, 1
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -359,27 +360,81 @@ CUDA_API int cudaFree(void *address)
     return DONE;
 }
 
+/* What is pinned of the host's. */
+static struct pinned {
+    struct pinned *next;
+    size_t bytes;
+    char *memory;
+} * pinned;
+static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock_pinned(void)
+{
+    pthread_mutex_lock(&pinned_lock);
+}
+
+static void unlock_pinned(void)
+{
+    pthread_mutex_unlock(&pinned_lock);
+}
+
+/* A child has the lock as the thread that forks has it, not as another one had. */
+__attribute__((constructor)) static void begin(void)
+{
+    (void)pthread_atfork(lock_pinned, unlock_pinned, unlock_pinned);
+}
+
+/* Where the memory is linked that has an address; where the list ends, if none has. The lock is
+ * held. */
+static struct pinned **place_of(const void *address)
+{
+    struct pinned **at = &pinned;
+    while (*at != NULL && (uintptr_t)address - (uintptr_t)(*at)->memory >= (*at)->bytes)
+        at = &(*at)->next;
+    return at;
+}
+
 CUDA_API int cudaHostAlloc(void **address, size_t bytes, unsigned flags)
 {
     (void)flags;
-    *address = calloc(1, bytes != 0 ? bytes : 1);
-    return *address != NULL ? DONE : INVALID;
+    struct pinned *made = malloc(sizeof *made);
+    size_t most = bytes != 0 ? bytes : 1;
+    char *memory = made != NULL ? calloc(1, most) : NULL;
+    *address = memory;
+    if (memory == NULL) {
+        free(made);
+        return INVALID;
+    }
+    lock_pinned();
+    *made = (struct pinned){.next = pinned, .bytes = most, .memory = memory};
+    pinned = made;
+    unlock_pinned();
+    return DONE;
 }
 
 CUDA_API int cudaFreeHost(void *address)
 {
-    free(address);
+    lock_pinned();
+    struct pinned **at = place_of(address), *gone = *at;
+    if (gone != NULL)
+        *at = gone->next;
+    unlock_pinned();
+    if (gone != NULL)
+        free(gone->memory);
+    free(gone);
     return DONE;
 }
 
-/* The beginning of cudaPointerAttributes: memory of the host, which nobody has registered. */
+/* The beginning of cudaPointerAttributes: memory of the host, which may be pinned. */
 CUDA_API int cudaPointerGetAttributes(void *attributes, const void *address)
 {
+    lock_pinned();
+    bool is_pinned = *place_of(address) != NULL;
+    unlock_pinned();
     const struct {
         int type, device;
-        void *on_device;
-        const void *on_host;
-    } unregistered = {.device = -1, .on_host = address};
-    memcpy(attributes, &unregistered, sizeof unregistered);
+        const void *on_device, *on_host;
+    } told = {.type = is_pinned, .device = is_pinned ? 0 : -1, .on_host = address};
+    memcpy(attributes, &told, sizeof told);
     return DONE;
 }
