@@ -212,12 +212,12 @@ class Files(unittest.TestCase):
         two["device_traces"][1] = two["device_traces"][0]
         read = self.path("two-0.trace", pickle.dumps(two))
         written = self.root / "two-%d.trace"
-        for command in (["import", read], ["export", read, "-f", "csv"], ["plan", read, "-s", 0],
+        for command in (["import", read], ["export", read, "-f", "csv"], ["plan", read],
                         ["report", read, "-p", "native"]):
             done = self.run_pleat(*command, "-o", written, code=2)
             self.assertIn("is read here: give what is written another name", done.stderr)
         plans = self.root / "plan-%d.json"
-        self.run_pleat("plan", read, "-s", 0, "--no-replay", "-o", plans)
+        self.run_pleat("plan", read, "--no-replay", "-o", plans)
         self.run_pleat("replay", read, "-P", plans, "--dump", self.root / "plan-0.json", "--device", 0, code=2)
         self.run_pleat("replay", read, "-P", self.root / "plan-1.json", "--dump", plans, code=2)
         self.run_pleat("verify", plans, "--trace", read)

@@ -126,7 +126,7 @@ class Plan(unittest.TestCase):
 
     def test_dump_has_phases_as_they_are(self):
         phase = 'F, the "first"\nof two'
-        run = pleat("plan", self.iterations("job.pickle", phase), "-s", 0, "--dump", self.path("d.csv"))
+        run = pleat("plan", self.iterations("job.pickle", phase), "--dump", self.path("d.csv"))
         self.assertEqual(run.returncode, 0, run.stderr)
         with open(self.path("d.csv"), newline="", encoding="ascii") as file:
             rows = [row for row in csv.DictReader(file) if row["sequence"] == "steady"]
@@ -134,7 +134,7 @@ class Plan(unittest.TestCase):
 
     def test_which_recording_cannot_be_planned_is_said(self):
         jobs = [self.iterations("%d.pickle" % device, "F", device) for device in (0, 1)]
-        self.assertIn("trace 2: the trace holds no allocation on device 0", pleat("plan", *jobs, "-s", 0).stderr)
+        self.assertIn("trace 2: the trace holds no allocation on device 0", pleat("plan", *jobs).stderr)
 
     def test_search_finds_what_one_pass_does_not(self):
         rng = random.Random(3)
@@ -277,12 +277,14 @@ class Plan(unittest.TestCase):
         self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
         return tried
 
+    @of_drawn_jobs
     def test_a_plan_of_lengths_that_change_is_not_followed(self):
         """Another run draws other lengths, and needs memory beyond the plan for the longest."""
         tried = self.tried_of_another_run("3992099377", *AS_BEFORE, "--set", "iterations=12")
         self.assertTrue(tried["changes"])
         self.assertEqual(tried["reason"], "sizes")
 
+    @of_drawn_jobs
     def test_a_plan_of_changing_requests_has_to_serve_others(self):
         """With a plan of its first half this recording takes more than by learning."""
         tried = self.tried_of_another_run("1123646740")
@@ -304,6 +306,7 @@ class Plan(unittest.TestCase):
         self.assertFalse(tried["learning_is_better"])
         self.assertEqual(self.taken(drawn, "--plan", plan), tried["planned_bytes"])
 
+    @of_drawn_jobs
     def test_a_plan_of_changing_requests_that_nothing_marks_is_not_followed(self):
         tried = self.tried_of_another_run("1238156177", *AS_BEFORE, "--no-marks")
         self.assertTrue(tried["changes"])
