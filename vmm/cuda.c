@@ -593,7 +593,7 @@ static pleat_result find_devices(pleat__cuda *cuda)
 }
 
 /* The shadow counts in the least granularity of all devices; a coarser one refuses for itself. */
-static pleat_result open_ledger(pleat__cuda *cuda)
+static pleat_result open_shadow(pleat__cuda *cuda)
 {
     cuda->shadow = (pleat__shadow){.arena = cuda->arena, .granularity = UINT64_MAX};
     for (int d = 0; d < cuda->device_count; d++) {
@@ -621,7 +621,7 @@ pleat_result pleat_vmm_cuda(pleat_vmm *out)
         goto arena;
     pthread_mutex_init(&cuda->lock, NULL);
     pthread_mutex_init(&cuda->loading, NULL);
-    if ((result = open_ledger(cuda)) != PLEAT_OK) {
+    if ((result = open_shadow(cuda)) != PLEAT_OK) {
         destroy(cuda);
         return result;
     }

@@ -14,7 +14,7 @@
 /* How long the item lives; PLEAT__NO_LIFE: it does not count. */
 typedef uint32_t (*pleat__life_of)(const void *job, uint32_t item);
 
-/* lives[q], ascending: the shortest life that q / PLEAT__QUANTILES of the `count` items' lives lie
+/* lives[q], ascending: the shortest life that q / PLEAT__QUANTILES of the lives that count lie
  * below; 0 where no item counts. */
 PLEAT_NODISCARD pleat_result pleat__quantiles(pleat__arena *arena, pleat__life_of life_of,
                                               const void *job, uint32_t count,

@@ -17,13 +17,11 @@
 #define PLEAT__OPERATOR_BYTES_MOST (1ull << 48)
 
 typedef enum pleat__operator_log_kind {
-    PLEAT__OPERATOR_LOG_CONSTANT,  /* `handle` is an input or a parameter of `bytes`: never evicted
-                                    */
+    PLEAT__OPERATOR_LOG_CONSTANT,  /* `handle` is an input or a parameter: never evicted */
     PLEAT__OPERATOR_LOG_CALL,      /* an operator makes `results` of `arguments` */
     PLEAT__OPERATOR_LOG_MUTATE,    /* an operator writes into arguments[written[i]] */
     PLEAT__OPERATOR_LOG_COPY,      /* `handle` is one more handle of `other` */
-    PLEAT__OPERATOR_LOG_COPY_FROM, /* `handle` is given up, and is one more of `other` from then on
-                                    */
+    PLEAT__OPERATOR_LOG_COPY_FROM, /* `handle` is given up, and one more of `other` from then on */
     PLEAT__OPERATOR_LOG_RELEASE,   /* `handle` is given up */
 } pleat__operator_log_kind;
 

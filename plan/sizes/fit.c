@@ -279,18 +279,12 @@ static pleat_result sort_largest(fitting *f)
     return PLEAT_OK;
 }
 
-/* Whether two kinds have this largest size, which one has. */
+/* Whether a second kind has this largest size. pre: one has it. */
 static bool is_shared(const fitting *f, uint64_t most)
 {
-    uint32_t low = 0, high = f->kind_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (f->largest[middle] < most)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low + 1 < f->kind_count && f->largest[low + 1] == most;
+    uint32_t at;
+    PLEAT__FIRST(at, f->kind_count, f->largest[at] >= most);
+    return at + 1 < f->kind_count && f->largest[at + 1] == most;
 }
 
 /* Whether a largest size is a bound: this kind has it at two x, or another kind has it too. */

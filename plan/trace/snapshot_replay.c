@@ -67,6 +67,8 @@ typedef struct replayer {
     long_label *labels;    /* long ones that were looked up, by where they stand */
     uint32_t label_places; /* of `labels`, a power of two */
     uint32_t label_count;
+    const char *last_label; /* of the event before: most events have the same */
+    uint32_t last_index;
 } replayer;
 
 pleat_result pleat__entries_add(const pleat__snapshot *recording, pleat__entries *to,
@@ -369,11 +371,10 @@ static pleat_result make_room(replayer *s)
     return PLEAT_OK;
 }
 
-static pleat_result label_of(replayer *s, const pleat__entry *e, uint32_t *index)
+static pleat_result look_up(replayer *s, const pleat__entry *e, uint32_t *index)
 {
     if (e->label_length < LONG_LABEL)
-        return pleat_trace_add_label(s->trace, e->label != NULL ? e->label : "", e->label_length,
-                                     index);
+        return pleat_trace_add_label(s->trace, e->label, e->label_length, index);
     PLEAT_TRY(make_room(s));
     long_label *known = place_of(s->labels, s->label_places, e->label);
     if (known->text == NULL) {
@@ -382,6 +383,17 @@ static pleat_result label_of(replayer *s, const pleat__entry *e, uint32_t *index
         s->label_count++;
     }
     *index = known->index;
+    return PLEAT_OK;
+}
+
+static pleat_result label_of(replayer *s, const pleat__entry *e, uint32_t *index)
+{
+    if (e->label == NULL)
+        return pleat_trace_add_label(s->trace, "", 0, index);
+    if (e->label != s->last_label)
+        PLEAT_TRY(look_up(s, e, &s->last_index));
+    s->last_label = e->label;
+    *index = s->last_index;
     return PLEAT_OK;
 }
 

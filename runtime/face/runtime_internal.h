@@ -74,7 +74,7 @@ static inline bool pleat__is_here(const pleat_runtime *runtime)
 /* Hands a free that waited and is due to the policy. */
 void pleat__runtime_freed(void *runtime, pleat_va address, uint64_t bytes);
 
-/* pleat_alloc, pleat_free, pleat_stats_of and pleat_walk with the lock held. */
+/* pleat_alloc, pleat_free, pleat_stats_fill and pleat_walk with the lock held. */
 PLEAT_NODISCARD pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes,
                                                  pleat_stream stream, pleat_va *address);
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address);

@@ -14,8 +14,9 @@ import unittest
 
 PLEAT = sys.argv.pop(1)
 JOB = sys.argv.pop(1)
-SLOW = sys.argv[1:] == ["slow"]
-del sys.argv[1:]
+SLOW = sys.argv[1:2] == ["slow"]
+if SLOW:
+    sys.argv.pop(1)
 WORKLOADS = os.path.join(os.path.dirname(__file__), "../../tools/workloads")
 
 # What drawn jobs were before these were drawn, for those that are such a job.

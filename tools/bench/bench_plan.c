@@ -27,7 +27,6 @@
 struct arguments {
     uint64_t chunks[MOST_CHUNKS];
     int chunk_count;
-    double seconds;
     uint32_t tile;
     uint32_t runs;
     uint32_t device; /* above UINT8_MAX: the only one */
@@ -167,7 +166,7 @@ static pleat_result measure(const pleat_trace *trace, const struct arguments *ar
 {
     uint64_t times[MOST_RUNS];
     pleat_plan_options options = {
-        .size = sizeof options, .seconds = arguments->seconds, .chunk_bytes = row->chunk_bytes};
+        .size = sizeof options, .seconds = NAN, .chunk_bytes = row->chunk_bytes};
     for (uint32_t run = 0; run < arguments->runs; run++) {
         pleat_plan *plan;
         uint64_t begin = core_now();
@@ -371,7 +370,6 @@ int bench_plan(int argc, char **argv)
     int first;
     const cli_option table[] = {
         OPTION_TEXT('c', "chunk", &chunks, "SIZE[,SIZE]", "chunk sizes to fold at (2MiB)"),
-        OPTION_NUMBER('s', "seconds", &arguments.seconds, "N", 0, 86400, "of search (0)"),
         OPTION_COUNT('t', "tile", &arguments.tile, "N", 1, 100000,
                      "N copies of the iteration as one"),
         OPTION_COUNT('r', "runs", &arguments.runs, "N", 1, MOST_RUNS, "to take the median of (1)"),

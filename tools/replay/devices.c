@@ -64,12 +64,12 @@ int devices_overwrite(const char *command, const char *input, const char *output
         return CLI_DONE;
     bool named = strstr(input, "%d") != NULL || strstr(output, "%d") != NULL;
     bool lost = is_one_file(input, output);
+    const char *name = output;
     for (int device = 0; named && device < DEVICES && !lost; device++) {
-        path_of(output, device, written);
-        lost = is_one_file(input, written) || is_one_file(path_of(input, device, read), written);
+        name = path_of(output, device, written);
+        lost = is_one_file(input, name) || is_one_file(path_of(input, device, read), name);
     }
-    return lost ? cli_bad_use(command, "'%s' is read here: give what is written another name",
-                              output)
+    return lost ? cli_bad_use(command, "'%s' is read here: give what is written another name", name)
                 : CLI_DONE;
 }
 

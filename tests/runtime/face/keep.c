@@ -544,8 +544,8 @@ static void keep_failing_verbs_and_host_memory_cost_the_plan_only(void **state)
     fail_host_memory(16, run_failing, &shape);
 }
 
-/* Host memory fails the plan at every point at which it is loaded: all of the device is there for
- * what has no plan then. */
+/* Host memory fails the plan at points of its loading, in steps that grow by a fiftieth: all of the
+ * device is there for what has no plan then. */
 static void keep_plan_that_cannot_be_loaded_leaves_all_memory(void **state)
 {
     (void)state;
