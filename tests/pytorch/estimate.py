@@ -485,6 +485,18 @@ class Recording(unittest.TestCase):
         addresses = [event["addr"] for event in events if event["action"] == "alloc"]
         self.assertEqual(len(set(addresses)), 3)
 
+    def test_threads_may_go_on_after_the_recording_is_written(self):
+        recorder = _fake.Recorder()
+        kept, ending = Storage(1, 512), Storage(2, 512)
+        recorder.seen(kept)
+        recorder.seen(ending)
+        end = recorder.ends[2].peek()
+        with tempfile.TemporaryDirectory() as folder:
+            recorder.write(os.path.join(folder, "x.pickle"))
+        recorder.seen(kept)
+        end[1](*end[2])  # as a thread calls it that waited for the lock while the recording was written
+        self.assertEqual(recorder.live_bytes, 1024)
+
     def test_no_garbage_is_collected_while_the_lock_is_held(self):
         lock = _fake.Lock()
         for collects in (True, False):

@@ -106,7 +106,7 @@ class Recorder:
 
     def end(self, key, address, bytes):
         with self.lock:
-            self.ends.pop(key)
+            self.ends.pop(key, None)  # write() may have come first
             self.free(address, bytes)
 
     def seen(self, storage):
@@ -146,8 +146,8 @@ class Recorder:
 
     def write(self, path):
         with self.lock:
-            for end in self.ends.values():
-                end.detach()
+            while self.ends:  # other threads may go on meanwhile
+                self.ends.popitem()[1].detach()
             with open(path, "wb") as out:
                 pickle.dump({"segments": [], "device_traces": [self.events]}, out, protocol=4)
 
