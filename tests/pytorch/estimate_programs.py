@@ -73,6 +73,25 @@ for width in (128, 1024):
     model.weight.data = torch.zeros(2, 2)
     assert model.weight.device.type == "cpu" and torch.cuda.memory_allocated() == before
 
+# With their gradients, where these are, and with their hooks.
+for width in (128, 1024):
+    model, called = torch.nn.Linear(width, width, bias=False), []
+    weight, gradient = model.weight, torch.ones(width, width)
+    weight.grad = gradient
+    weight.data = weight.data.cuda()
+    assert weight.grad is gradient and gradient.device.type == "cpu"
+    gradient.data = gradient.data.cuda()
+    assert weight.grad is gradient and gradient.is_cuda
+    model = torch.nn.Linear(width, width, bias=False)
+    gone = model.weight.register_hook(lambda gradient: called.append("gone"))
+    model.weight.register_hook(lambda gradient: called.append("hook"))
+    model.weight.register_post_accumulate_grad_hook(lambda weight: called.append("after"))
+    model.cuda()
+    gone.remove()
+    model(torch.ones(1, width, device="cuda")).sum().backward()
+    assert called == ["hook", "after"], called
+    del model, weight, gradient
+
 # Each weight has two types for a moment, and not all of them.
 before = torch.cuda.memory_allocated()
 model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(4)]).cuda()

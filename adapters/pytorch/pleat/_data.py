@@ -22,6 +22,8 @@ def become(torch, tensor, made):
         setattr(tensor, name, getattr(made, name))
         setattr(made, name, kept)
     torch._C._swap_tensor_impl(tensor, made)
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):  # torch keeps them for the object and for what it had
+        setattr(tensor, name, getattr(tensor, name))
 
 
 def stand(torch, fake_type, fakes):
@@ -30,15 +32,23 @@ def stand(torch, fake_type, fakes):
 
     own = torch.Tensor.data
 
+    def without_contents(tensor):
+        with fakes:
+            return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+
     def assign(self, value):
         if isinstance(self, fake_type):
             if not isinstance(value, fake_type):
-                with fakes:
-                    value = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+                value = without_contents(value)
             own.__set__(self, value)
             self.fake_device = value.fake_device
         elif isinstance(value, fake_type):
-            become(torch, self, value)
+            grad = self.grad
+            become(torch, self, without_contents(self))  # where it is first, as torch wants its gradient there
+            if grad is not None:
+                grad.data = without_contents(grad)
+                self.grad = grad
+            assign(self, value)
         else:
             own.__set__(self, value)
 
