@@ -248,6 +248,7 @@ loader = torch.utils.data.DataLoader(torch.arange(8.), batch_size=4, pin_memory=
 assert all(batch.is_pinned() for batch in loader)
 quantized = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(8, 8)), {torch.nn.Linear})
 assert quantized(torch.ones(2, 8)).shape == (2, 8)
+assert torch.zeros(3, 3, layout=torch.sparse_coo).shape == (3, 3)
 assert torch.eye(3).to_sparse().coalesce().indices().shape == (2, 3)
 warnings.simplefilter("error")
 assert copy.deepcopy(x).is_cuda
