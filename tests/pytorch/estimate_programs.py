@@ -244,6 +244,9 @@ for made in (torch.jit.script(Gate()).cuda(), torch.jit.trace(Gate().cuda(), x, 
 
 pinned = torch.ones(3).pin_memory()
 assert pinned.is_pinned() and pinned.pin_memory() is pinned and not torch.ones(3).is_pinned() and pinned.tolist() == [1] * 3
+for pinned in torch.ones(1 << 20).pin_memory(), torch.empty(1 << 20, pin_memory=True):
+    assert pinned.is_pinned() and pinned[:10].is_pinned() and pinned.pin_memory() is pinned
+assert not torch.ones(1 << 20).is_pinned() and torch.ones(3).pin_memory().is_pinned("cuda")
 loader = torch.utils.data.DataLoader(torch.arange(8.), batch_size=4, pin_memory=True)
 assert all(batch.is_pinned() for batch in loader)
 quantized = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(8, 8)), {torch.nn.Linear})

@@ -28,6 +28,7 @@ MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation"
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
 EVENT_US = 5  # what passes on the recording's clock from one event to the next
 SEEN = "_pleat_seen"  # of a storage on the GPU
+PINNED = "_pleat_pinned"  # of one on the host without contents
 LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
 
 
@@ -291,6 +292,9 @@ def watching(torch, recorder):
                 raise _contents.Refused("%s of a sparse tensor" % function)
             if goes_to_host(name, args, kwargs):
                 return contents.read(args[0]).to(kwargs.get("dtype") or args[0].dtype)
+            if name == "is_pinned":
+                return hasattr(args[0].untyped_storage(), PINNED)
+            pins = name == "_pin_memory" or kwargs.get("pin_memory")
             if name == "_pin_memory":  # fake tensors have no such: it is a copy on the host
                 function, args, kwargs = aten.clone.default, args[:1], {}
             if name in ("index", "masked_select"):
@@ -307,6 +311,9 @@ def watching(torch, recorder):
             leaves = _contents.leaves((result,), [])
             if real and all(map(is_small, leaves)):
                 return function(*args, **kwargs)
+            if pins:
+                for leaf in leaves:
+                    setattr(leaf.untyped_storage(), PINNED, True)
             on_device = [leaf for leaf in leaves if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda"]
             for leaf in on_device:
                 if leaf.device.index >= devices:
