@@ -14,9 +14,8 @@ import unittest
 
 PLEAT = sys.argv.pop(1)
 JOB = sys.argv.pop(1)
-SLOW = sys.argv[1:2] == ["slow"]
-if SLOW:
-    sys.argv.pop(1)
+SLOW = "slow" in sys.argv
+sys.argv[1:] = [one for one in sys.argv[1:] if one not in ("", "slow")]  # what is left names tests
 WORKLOADS = os.path.join(os.path.dirname(__file__), "../../tools/workloads")
 
 # What drawn jobs were before these were drawn, for those that are such a job.
