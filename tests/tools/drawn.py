@@ -107,6 +107,12 @@ class Drawn(unittest.TestCase):
         # An allocator counts in blocks of 512 bytes.
         self.assertAlmostEqual(told["peak_live_bytes"] / memory.peak, 1, places=3)
 
+    def test_one_sample_generates_where_norms_are_written_out(self):
+        """A token's hidden state has as many elements as the norm's weight then (seed 1771014326)."""
+        given = {"norm": "rms-parts", "samples": 1, "microbatches": 1, "generation_every": 2, "iterations": 3}
+        memory = job.draw(1, family="decoder", **given).record()
+        self.assertGreater(len(memory.events), 0)
+
     def test_all_runs_of_a_seed_are_of_one_job(self):
         for seed in (20, 73, 100, 131, 150, 153):
             one, other = (job.draw(seed, run=run).describe() for run in (0, 3))

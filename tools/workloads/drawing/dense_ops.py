@@ -296,7 +296,7 @@ class Dense(Graph):
 
     def multiply(self, x, y):
         """x * y, of one shape or the smaller one repeated, in the wider of their types."""
-        large, item = max((x, y), key=lambda t: t.count), max(x.item, y.item)
+        large, item = max((x, y), key=lambda t: (t.count, len(t.shape))), max(x.item, y.item)
         whole = large.count * item
         (z,) = self.run([x, y], [(large.shape, item)], us=cost(3 * whole))
         if self.needs(x, y):
