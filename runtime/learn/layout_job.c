@@ -8,6 +8,10 @@
 #include <runtime/memory/deferred_unmap.h>
 #include <string.h>
 
+/* By how much a layout may have more alive at its peak than ever lived: 1/BEYOND, since requests
+ * that differ by iteration count with the most that was recorded of them (D465). */
+#define BEYOND 16u
+
 /* ---- making one: the thread ---- */
 
 /* A layout on its way into memory. */
@@ -217,6 +221,23 @@ static void tables_free(placing *p)
     pleat__arena_free(p->layouts->arena, p->table);
 }
 
+/* Whether an iteration at the layout's sizes may have been seen. One for an x by which half of an
+ * iteration's requests have their sizes by chance, or of which each parameter was seen but not both
+ * together, takes several times what the job does (D465 in docs/decisions.md). */
+static bool is_of_this_job(const pleat__layouts *layouts, const pleat_plan *plan)
+{
+    return plan->max_live_bytes <= layouts->most_live + layouts->most_live / BEYOND;
+}
+
+/* The plan at the sizes that are wanted. */
+static pleat_result plan_layout(const pleat__layouts *layouts, pleat_plan **plan)
+{
+    PLEAT_TRY(pleat__elastic_instance(layouts->plan, &layouts->wanted, NULL, NULL, plan));
+    return is_of_this_job(layouts, *plan)
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_LIMIT, "a larger layout has more than ever lived");
+}
+
 /* The planner without the lock, then the memory with it and the turn. */
 static void make(pleat__layouts *layouts)
 {
@@ -225,8 +246,7 @@ static void make(pleat__layouts *layouts)
                  .page_bytes = layouts->heap->pool->page_bytes,
                  .view_page = layouts->plan->recipe->view_page,
                  .made = &layouts->made};
-    pleat_result result =
-        pleat__elastic_instance(layouts->plan, &layouts->wanted, NULL, NULL, &p.plan);
+    pleat_result result = plan_layout(layouts, &p.plan);
     if (result == PLEAT_OK)
         result = tables_new(&p);
     pleat__gate_lock_turn(gate);
@@ -304,7 +324,7 @@ bool pleat__layouts_hold(const pleat__layouts *layouts, const pleat__x *x)
     return pleat__x_holds(&largest_of(layouts)->x, x);
 }
 
-void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x)
+void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x, uint64_t most_live)
 {
     if (layouts->plan == NULL || layouts->plan->recipe == NULL ||
         layouts->state != PLEAT__LAYOUT_NONE || layouts->retired_count == PLEAT__RETIRED ||
@@ -317,6 +337,7 @@ void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x)
         pleat__mapper_create(layouts->heap->vmm, layouts->arena, &layouts->thread) != PLEAT_OK)
         return;
     layouts->wanted = wanted;
+    layouts->most_live = most_live;
     layouts->job = (pleat__job){.call = work, .context = layouts, .forgotten = true};
     pleat__mapper_submit(layouts->thread, &layouts->job);
     layouts->state = PLEAT__LAYOUT_MAKING;

@@ -154,23 +154,23 @@ static void layout_makes_room_for_one_at_once(void **state)
     end(&p);
 }
 
-/* The same where it grows to the size of one that comes a little later, and is taken for that. */
+/* The same where it grows to the size of one that comes next but one, and is taken for that: whose
+ * slot that was gets another one, and so on. */
 static void layout_makes_room_for_one_that_looks_like_another(void **state)
 {
     (void)state;
-    for (uint32_t i = 100; i <= 300; i += 50) {
+    for (uint32_t from = 100; from <= 300; from += 50) {
         planned p;
         begin(&p, SEED, 4);
         run(&p, 4, 2);
         job_shape shape = at_x(&p.scaled, 4);
-        uint32_t other = i + 2;
-        while (shape.bytes[other] <= shape.bytes[i] + 4096)
-            other++;
-        assert_in_range(other, i + 2, i + 16);
-        shape.bytes[i] = shape.bytes[other];
-        run_shape(&p.j, &shape, 1, JOB_PLAIN, 0);
-        gained second = run_shape(&p.j, &shape, 1, JOB_PLAIN, 0);
-        assert_int_equal(second.requests - second.planned, 0);
+        uint32_t i = from;
+        while (shape.bytes[i + 2] <= shape.bytes[i] + 4096)
+            i++;
+        shape.bytes[i] = shape.bytes[i + 2];
+        run_shape(&p.j, &shape, 8, JOB_PLAIN, 0);
+        gained last = run_shape(&p.j, &shape, 1, JOB_PLAIN, 0);
+        assert_int_equal(last.requests - last.planned, 0);
         end(&p);
     }
 }
@@ -258,7 +258,7 @@ static bool is_asked_for(const job *j, uint64_t x)
     pleat__layouts *layouts = layouts_of(j);
     const pleat__x wanted = {{x, 1}, {1, 1}};
     pleat__gate_lock(&j->runtime->gate);
-    pleat__layouts_ask(layouts, &wanted);
+    pleat__layouts_ask(layouts, &wanted, UINT64_MAX);
     bool asked = layouts->state != PLEAT__LAYOUT_NONE;
     pleat__gate_unlock(&j->runtime->gate);
     return asked;
@@ -284,6 +284,32 @@ static void layout_that_has_no_room_is_asked_for_once(void **state)
     assert_settled(run(&p, 4, 3));
     assert_true(pleat_stats_of(p.j.runtime).peak_physical_bytes <= budget);
     end(&p);
+}
+
+/* One for more than ever lived, by more than a sixteenth, is of no iteration that was. */
+static void layout_for_more_than_ever_lived_is_not_made(void **state)
+{
+    (void)state;
+    static const pleat__x wanted = {{9, 1}, {1, 1}};
+    for (uint64_t part = 15; part <= 17; part += 2) {
+        planned p;
+        begin(&p, SEED, 4);
+        run(&p, 9, 2);
+        pleat__layouts *layouts = layouts_of(&p.j);
+        uint64_t live = layouts->now.plan->max_live_bytes;
+        assert_true(live <= pleat_stats_of(p.j.runtime).peak_live_bytes);
+        end(&p);
+        begin(&p, SEED, 4);
+        run(&p, 4, 2);
+        layouts = layouts_of(&p.j);
+        pleat__gate_lock(&p.j.runtime->gate);
+        pleat__layouts_ask(layouts, &wanted, live / 17 * part);
+        pleat__layouts_await(layouts);
+        pleat__gate_unlock(&p.j.runtime->gate);
+        assert_int_equal(layouts->state, part == 15 ? PLEAT__LAYOUT_NONE : PLEAT__LAYOUT_MADE);
+        assert_int_equal(is_asked_for(&p.j, 9), part == 17);
+        end(&p);
+    }
 }
 
 /* A place's lane is a number of 17 bits, of which the last says that nothing was taken. */
@@ -539,6 +565,7 @@ int main(void)
         cmocka_unit_test(layout_is_not_made_for_what_few_requests_say),
         cmocka_unit_test(layout_serves_two_parameters),
         cmocka_unit_test(layout_that_has_no_room_is_asked_for_once),
+        cmocka_unit_test(layout_for_more_than_ever_lived_is_not_made),
         cmocka_unit_test(layout_whose_lanes_have_no_numbers_is_not_made),
         cmocka_unit_test(layout_is_not_judged_by_what_is_larger),
         cmocka_unit_test(layout_that_is_not_followed_any_more_is_unmapped),
