@@ -34,13 +34,10 @@
 #define LONG      4096u      /* an iteration at least so long is believed when it came twice */
 #define PATIENCE  8192u      /* must have been compared before a shorter iteration is believed */
 #define VOTES     4u         /* requests whose distances must agree to open a lag */
-#define NEAR      2u         /* the cursor passes over so many for one request that matches */
-#define FAR       32u        /* the cursor passes over so many for two in a row that match */
+#define NEAR      2u         /* the cursor passes over at most so many */
 #define LOST      3u         /* misses in a row before the table is asked as well */
-#define ADRIFT    128u       /* misses in a row before only the table is asked */
 #define STEADY    4u         /* a repeat's length may differ by 1/STEADY */
 #define STEADIER  16u        /* from the second repeat on by 1/STEADIER */
-#define EARLY     256u       /* a lag says something once it has compared so many */
 
 _Static_assert(GRAM == sizeof(uint64_t), "a word holds the keys of as many requests");
 
@@ -119,47 +116,24 @@ static bool is_steady(const pleat__lag *lag, uint32_t count)
     return differ(count, lag->length) <= most;
 }
 
-/* Whether the newest request is that at cursor + k. One alone says so when it comes next, or when
- * those between are as many as have missed (they were resized); else two in a row. */
+/* Whether the newest request is that at cursor + k. */
 static bool is_there(const pleat__recording *recording, const pleat__lag *lag, uint64_t k,
                      uint64_t most)
 {
     uint64_t at = recording->end - 1;
     return lag->cursor + k < most &&
            pleat__recording_same(pleat__recording_at(recording, at),
-                                 pleat__recording_at(recording, lag->cursor + k)) &&
-           (k <= NEAR || k == lag->misses ||
-            pleat__recording_same(pleat__recording_at(recording, at - 1),
-                                  pleat__recording_at(recording, lag->cursor + k - 1)));
+                                 pleat__recording_at(recording, lag->cursor + k));
 }
 
-/* The lowest k in [1, FAR] at which the newest request is. UINT64_MAX: none. */
-static uint64_t first_there(const pleat__recording *recording, const pleat__lag *lag, uint64_t most)
-{
-    uint8_t key = *pleat__recording_key_at(recording, recording->end - 1);
-    uint64_t end = lag->cursor + FAR + 1 < most ? lag->cursor + FAR + 1 : most;
-    for (uint64_t at = lag->cursor + 1; at < end; at++) {
-        const uint8_t *keys = pleat__recording_key_at(recording, at);
-        uint64_t left = PLEAT__SEGMENT - at % PLEAT__SEGMENT;
-        uint64_t count = end - at < left ? end - at : left;
-        const uint8_t *like = memchr(keys, key, count);
-        at += like != NULL ? (uint64_t)(like - keys) : count - 1;
-        if (like != NULL && is_there(recording, lag, at - lag->cursor, most))
-            return at - lag->cursor;
-    }
-    return UINT64_MAX;
-}
-
-/* How many requests are passed over to find the newest: none or few, or as many as have missed.
- * UINT64_MAX when it is not there. (Iterations of another shape have nothing there: to look all the
- * same was a sixth of what the requests of two that alternate took.) */
+/* How many requests are passed over to find the newest. UINT64_MAX when it is none of the next. (To
+ * look further ahead brings nothing: D124 in docs/decisions.md.) */
 static uint64_t passed_over(const pleat__recording *recording, const pleat__lag *lag, uint64_t most)
 {
-    if (lag->misses != 0 && is_there(recording, lag, lag->misses, most))
-        return lag->misses;
-    if (lag->misses > ADRIFT)
-        return UINT64_MAX;
-    return is_there(recording, lag, 0, most) ? 0 : first_there(recording, lag, most);
+    for (uint64_t k = 0; k <= NEAR; k++)
+        if (is_there(recording, lag, k, most))
+            return k;
+    return UINT64_MAX;
 }
 
 /* Compares the newest request, whose like was `distance` ago (0: unknown), with what is expected.
@@ -262,7 +236,7 @@ bool pleat__period_goes_well(const pleat__recording *recording)
 {
     const pleat__lag *lag = &recording->period.lag;
     uint64_t compared = recording->end - lag->since;
-    return lag->open && compared >= EARLY && pleat__nearly_all(lag->agreed, compared);
+    return lag->open && pleat__nearly_all(lag->agreed, compared);
 }
 
 pleat__repeat pleat__period_step(pleat__recording *recording)
