@@ -17,11 +17,6 @@ typedef struct pleat__lane_space {
     pleat__free_runs free; /* empty until the first request: all of it is free then */
     uint32_t live;         /* requests */
     bool gone;             /* nothing is mapped there any more */
-    /* The items it is meant for: those from `first` to before `end`, which wraps around when it is
-     * not larger. */
-    uint32_t first;
-    uint32_t end;
-    uint32_t last; /* the last item that is placed here */
 } pleat__lane_space;
 
 /* `runs` stay the caller's. */
@@ -29,23 +24,11 @@ void pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va add
                       uint32_t granules, pleat__run *runs, uint32_t run_count);
 void pleat__lane_release(pleat__lane_space *lane);
 
-/* Whether it is meant for requests as `item` is one. */
-static inline bool pleat__lane_is_open(const pleat__lane_space *lane, uint32_t item)
-{
-    bool begun = item >= lane->first, over = item >= lane->end;
-    return lane->first < lane->end ? begun && !over : begun || !over;
-}
-
 /* Whether nothing was placed in it yet: the sets of what is free in it have no memory. That by size
  * gets its memory last. */
 static inline bool pleat__lane_is_new(const pleat__lane_space *lane)
 {
     return lane->free.by_size.capacity == 0;
-}
-
-static inline uint64_t pleat__lane_free(const pleat__lane_space *lane)
-{
-    return pleat__lane_is_new(lane) ? lane->granules : lane->free.granules;
 }
 
 /* The best fit of its free bytes; count 0: none. */

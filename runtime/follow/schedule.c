@@ -126,13 +126,7 @@ static uint32_t slot_from(const pleat__sequence *sequence, uint32_t at)
     return slot;
 }
 
-/* The iteration's first item at an event or behind it. */
-static uint32_t item_from(const pleat_plan *plan, uint32_t at)
-{
-    return plan->first.slot_count + slot_from(&plan->steady, at);
-}
-
-static pleat_result load_lanes(pleat__schedule *schedule, loader *load)
+static void load_lanes(pleat__schedule *schedule, loader *load)
 {
     for (uint32_t i = 0; i < load->plan->lane_count; i++) {
         const pleat__lane *lane = &load->plan->lanes[i];
@@ -143,15 +137,8 @@ static pleat_result load_lanes(pleat__schedule *schedule, loader *load)
         pleat__lane_init(&schedule->lanes[i], schedule->arena, address_of(load, lane->place),
                          lane_granules(lane), runs, count);
         schedule->lanes[i].gone = !backed;
-        schedule->lanes[i].first = item_from(load->plan, lane->begin_at);
-        schedule->lanes[i].end = item_from(load->plan, lane->end_at);
         schedule->lane_count++;
     }
-    for (uint32_t i = load->plan->first.slot_count; i < schedule->count; i++)
-        if (schedule->items[i].kind == PLEAT__ITEM_DYNAMIC &&
-            schedule->items[i].lane != PLEAT__NO_LANE)
-            schedule->lanes[schedule->items[i].lane].last = i;
-    return pleat__schedule_index_lanes(schedule);
 }
 
 static void load_phases_of(pleat__schedule *schedule, const pleat_plan *plan,
@@ -206,7 +193,7 @@ static pleat_result load_all(pleat__schedule *schedule, loader *load)
     load_sequence(load, &plan->first, schedule->items);
     load_sequence(load, &plan->steady, schedule->items + plan->first.slot_count);
     schedule->several_count = load->several_count;
-    PLEAT_TRY(load_lanes(schedule, load));
+    load_lanes(schedule, load);
     PLEAT_TRY(load_phases(schedule, plan));
     PLEAT_TRY(pleat__matcher_init(&schedule->matcher, schedule->arena, schedule->items,
                                   plan->first.slot_count, schedule->count));
@@ -290,8 +277,6 @@ void pleat__schedule_free(pleat__schedule *schedule)
         pleat__lane_release(&schedule->lanes[i]);
     pleat__matcher_release(&schedule->matcher);
     pleat__arena_free(arena, schedule->lanes);
-    pleat__arena_free(arena, schedule->open_from);
-    pleat__arena_free(arena, schedule->open_lanes);
     pleat__arena_free(arena, schedule->phases);
     pleat__arena_free(arena, schedule->items);
     pleat__arena_free(arena, schedule->runs);

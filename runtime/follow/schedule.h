@@ -29,10 +29,7 @@ typedef struct pleat__schedule {
     pleat__run *runs;
     pleat__lane_space *lanes; /* a plan's */
     uint32_t lane_count;
-    uint32_t lane_base; /* number of its first lane among those of all schedules */
-    /* The lanes that are open in each part of the items, in order: those of part p are
-     * open_lanes[open_from[p]] and on, up to open_from[p + 1]. */
-    uint32_t *open_from, *open_lanes;
+    uint32_t lane_base;            /* number of its first lane among those of all schedules */
     pleat__schedule_phase *phases; /* a plan's */
     uint32_t phase_count;
     pleat__matcher matcher;
@@ -43,8 +40,6 @@ typedef struct pleat__schedule {
 
 /* Items whose second places are together (D468). */
 #define PLEAT__SECONDS 1024u
-/* Parts of a schedule's items by which its open lanes are known. */
-#define PLEAT__LANE_PARTS 256u
 
 /* Where a plan's pages are in the window. */
 typedef struct pleat__plan_pages {
@@ -76,14 +71,11 @@ void pleat__schedule_free(pleat__schedule *schedule);
 void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const pleat__place *place);
 
 /* schedule_lanes.c: places a request that has no slot, or whose slot is taken, in a lane, and marks
- * it occupied: the lane of the item that it is (PLEAT__NO_ITEM: none), or of its neighbours, or any
- * whose time it is. false: none has room, or what room there is *rests: *place is where it would
- * lie then, and its list of runs, if it has one, is the caller's to free. */
+ * it occupied: the lane of the item that it is (PLEAT__NO_ITEM: none), or of its neighbours.
+ * false: none has room, or what room there is *rests: *place is where it would lie then, and its
+ * list of runs, if it has one, is the caller's to free. */
 bool pleat__schedule_in_lane(pleat__schedule *schedule, pleat__heap *heap, uint32_t item,
                              uint32_t granules, uint16_t stream, pleat__place *place, bool *rests);
-
-/* Notes which lanes are open where. pre: the lanes and the number of items are final. */
-PLEAT_NODISCARD pleat_result pleat__schedule_index_lanes(pleat__schedule *schedule);
 
 /* The lane of that number, or NULL. */
 static inline pleat__lane_space *pleat__schedule_lane(const pleat__schedule *schedule,
