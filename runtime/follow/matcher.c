@@ -5,16 +5,15 @@
  *   near     one of the next few static items is it: those skipped become open
  *   open     it was skipped before (it came out of order)
  *   dynamic  the cursor is at a dynamic request: it is that one, whatever its size
- *   far      it is a static item further ahead
  *   resync   after some misses in a row, the last PLEAT__GRAM sizes are looked up among all runs of
  *            as many static items in the sequence: the cursor goes behind the nearest one, ahead or
  *            behind
  * (layers repeat: always going ahead left a mixture-of-experts job one layer off, then two). An
  * evaluation loop or a logging step between iterations ends so, where no mark says it. Open items
  * are those behind the cursor, so no item is handed out twice in one pass, and no item needs a
- * flag; where an iteration ended unmarked one may be, and its slot is found busy. (To keep all
- * places nearby with their prices until later requests say which was right is no better: D492 in
- * docs/decisions.md.)
+ * flag; where an iteration ended unmarked one may be, and its slot is found busy. (To look
+ * further ahead for one request alone is worse, D151 in docs/decisions.md; to keep all places
+ * nearby with their prices until later requests say which was right is no better, D492.)
  *
  * A wrong guess costs speed: its slot is found busy, or its memory is not there for another.
  */
@@ -25,15 +24,16 @@
 #include <internal/hash.h>
 #include <string.h>
 
-/* In items or requests. What half and twice the values do: docs/decisions.md, D150, D151, D153
+/* In items or requests. What half and twice the values do: docs/decisions.md, D150, D153
  * and D156 to D158. */
 #define NEAR        3u  /* static items ahead that are looked at first */
-#define FAR         16u /* static items ahead that are looked at after the open ones */
 #define MISSES      3u  /* requests in a row that matched nothing, before resync */
 #define MARK_OPEN   64u /* requests during which a mark in the beginning may still prove true */
 #define MARK_AT_END 32u /* a mark ends the beginning where at most so many items are left of it */
-#define MARK_EARLY  4u  /* requests of an iteration that may come behind its mark */
-#define DIGIT       8u  /* bits of a hash that a step of sorting looks at (D481) */
+/* Requests of an iteration that may come behind its mark: where they never do, the iteration's
+ * first is near all the same. */
+#define MARK_EARLY (NEAR - 1)
+#define DIGIT      8u /* bits of a hash that a step of sorting looks at (D481) */
 _Static_assert(32 % (2 * DIGIT) == 0, "sorting ends where it began");
 
 static uint32_t next_of(const pleat__matcher *matcher, uint32_t item)
@@ -200,12 +200,11 @@ static bool is_it(const pleat__expected *item, uint64_t bytes, uint16_t stream)
     return item->bytes == bytes && item->stream == stream && item->kind != PLEAT__ITEM_DYNAMIC;
 }
 
-/* Looks at up to `statics` static items from the cursor on. What is passed over of them becomes
- * open. */
-static uint32_t look_ahead(pleat__matcher *matcher, uint64_t bytes, uint16_t stream,
-                           uint32_t statics)
+/* Looks at the next few static items from the cursor on. What is passed over of them becomes open.
+ */
+static uint32_t look_ahead(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 {
-    uint32_t at = matcher->cursor, left = PLEAT__AHEAD;
+    uint32_t at = matcher->cursor, left = PLEAT__AHEAD, statics = NEAR;
     while (!is_it(&matcher->items[at], bytes, stream)) {
         statics -= !is_dynamic(matcher, at);
         at = next_of(matcher, at);
@@ -325,14 +324,10 @@ static uint32_t take_dynamic(pleat__matcher *matcher, uint16_t stream)
 
 static uint32_t look(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 {
-    uint32_t item = look_ahead(matcher, bytes, stream, NEAR);
+    uint32_t item = look_ahead(matcher, bytes, stream);
     if (item == PLEAT__NO_ITEM)
         item = open_take(matcher, bytes, stream);
-    if (item == PLEAT__NO_ITEM)
-        item = take_dynamic(matcher, stream);
-    if (item == PLEAT__NO_ITEM)
-        item = look_ahead(matcher, bytes, stream, FAR);
-    return item;
+    return item != PLEAT__NO_ITEM ? item : take_dynamic(matcher, stream);
 }
 
 uint32_t pleat__matcher_search(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
