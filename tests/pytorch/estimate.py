@@ -21,6 +21,7 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
+import started  # noqa: E402  # the program beside this one
 import suite  # noqa: E402
 from pleat import _fake, _progress, estimate  # noqa: E402
 
@@ -363,7 +364,7 @@ if sys.argv[1:] == ["is cut"]:
     torch.zeros(1 << 28, device="cuda")
     sys.exit()
 for how in "leaves", "is cut":
-    subprocess.run([sys.executable, __file__, how])
+    subprocess.run([*PYTHON, __file__, how])
 torch.zeros(8, device="cuda")
 """
 # One that sizes itself by the memory that is free, on a GPU of 80 GiB.
@@ -433,11 +434,16 @@ assert torch.jit.script(Scripted())(torch.ones(2, 3, 4)).shape == (2, 3, 4)
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
 
-def run(*arguments, program=PROGRAM):
+def run(*arguments, program=PROGRAM, python=(sys.executable,)):
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder, "program.py")
         script.write_text(program)
-        return run_words(sys.executable, str(script), options=arguments)
+        return run_words(*python, str(script), options=arguments)
+
+
+def run_started(*arguments, program):
+    """The same without torch's import, which the tests of what a program takes, of an ordinary script and of ranks hold."""
+    return run(*arguments, program=program, python=started.python())
 
 
 def run_words(*words, options=(), **named):
@@ -717,45 +723,45 @@ class Program(unittest.TestCase):
         self.assertGreater(summary["marks"] + summary["labels"], 2)
 
     def test_what_does_not_fit_is_said(self):
-        done = run("--device-memory", "64MiB")
+        done = run_started("--device-memory", "64MiB", program=PROGRAM)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("pleat estimate: it does not fit on a GPU of 64MiB, not under Pleat, PyTorch's native", done.stdout)
         self.assertIn("the CUDA context is not counted", done.stdout)
 
     def test_sizes_that_depend_on_values_are_drawn(self):
-        done = run("--json", program=VALUES)
+        done = run_started("--json", program=VALUES)
         self.assertEqual(done.returncode, 0, done.stderr)
         # Each token's output of an expert, twice over, and eight experts with their gradients at least.
         self.assertGreater(int(done.stdout.split()[0]), 3 * 2 * 4096 * 1024 * 4 + 2 * 8 * 4 * MIB)
 
     def test_threads_are_counted(self):
-        done = run(program=THREADS)
+        done = run_started(program=THREADS)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("pleat estimate:", done.stderr)
 
     def test_destructors_may_wait_for_what_allocates(self):
-        done = run(program=POOL)
+        done = run_started(program=POOL)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_thread_that_is_not_counted_is_told(self):
-        done = run(program=OTHER_THREAD)
+        done = run_started(program=OTHER_THREAD)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("nor of a thread that Python's threading did not begin"), 1, done.stderr)
 
     def test_a_padded_sequence_is_none_of_nested_tensors(self):
-        done = run(program=PADDED)
+        done = run_started(program=PADDED)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_live_memory_is_not_free(self):
-        done = run(program=FILLS)
+        done = run_started(program=FILLS)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_what_cannot_be_estimated_is_named(self):
-        done = run(program=NOT_ESTIMATED)
+        done = run_started(program=NOT_ESTIMATED)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_an_interrupted_program_is_told_as_far_as_it_came(self):
-        done = run("--json", program="import os, signal, torch\nkept = torch.empty(1 << 20, device='cuda')\n"
+        done = run_started("--json", program="import os, signal, torch\nkept = torch.empty(1 << 20, device='cuda')\n"
                    "os.kill(os.getpid(), signal.SIGINT)\nsignal.pause()")
         self.assertEqual(done.returncode, 130, done.stderr)
         told = json.loads(done.stdout)
@@ -773,15 +779,15 @@ class Program(unittest.TestCase):
         self.assertEqual((told["interrupted"], told["peak_live_bytes"]), (True, 4 * MIB))
 
     def test_a_process_that_leaves_without_pythons_exit_is_told(self):
-        done = run(program="import os, torch; torch.zeros(8, device='cuda'); os._exit(0)")
+        done = run_started(program="import os, torch; torch.zeros(8, device='cuda'); os._exit(0)")
         self.assertEqual(done.returncode, 1)
         self.assertIn("a process ended without Python's exit", done.stderr)
-        done = run(program="import os, torch; os._exit(0)")
+        done = run_started(program="import os, torch; os._exit(0)")
         self.assertEqual(done.returncode, 1)
         self.assertIn("nothing was allocated on a GPU", done.stderr)
 
     def test_processes_that_leave_nothing_are_told_beside_one_that_is_known(self):
-        done = run("--json", program=HALF)
+        done = run_started("--json", program=HALF.replace("PYTHON", repr(started.python())))
         self.assertEqual(done.returncode, 0, done.stderr)
         told = json.loads(done.stdout)
         self.assertEqual((told["processes"], told["unknown_processes"], told["requests"]), (1, 2, 1))
@@ -808,7 +814,7 @@ class Program(unittest.TestCase):
                 package.joinpath(name).write_text(text)
             script = os.path.join(folder, "program.py")
             pathlib.Path(script).write_text(SAFE)
-            done = run_words(sys.executable, script)
+            done = run_words(*started.python(), script)
             self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr.count("safetensors: tensors have no contents here"), 1, done.stderr)
 
@@ -817,7 +823,7 @@ class Program(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             script = os.path.join(folder, "program.py")
             pathlib.Path(script).write_text(RANKS)
-            alone = run_words(sys.executable, script)
+            alone = run_words(*started.python(), script)
             self.assertEqual(alone.returncode, 0, alone.stderr)
             self.assertNotIn("processes", alone.stdout)
             two = run_words(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script)
@@ -825,7 +831,7 @@ class Program(unittest.TestCase):
         self.assertIn("pleat estimate: of 2 processes, the one that takes most: ", two.stdout)
 
     def test_a_size_of_unknown_values_is_refused_by_name(self):
-        done = run(program=REFUSED)
+        done = run_started(program=REFUSED)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"what aten\._unique2\.default returns has a shape that depends on values of "
                          r"tensors of \(1000,\), which have no contents here")

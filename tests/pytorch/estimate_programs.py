@@ -265,7 +265,7 @@ assert x.share_memory_() is x and x.is_shared() and model.weight.is_shared()
 @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
 class Programs(unittest.TestCase):
     def runs(self, program):
-        done = beside.run(program=program)
+        done = beside.run_started(program=program)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 
