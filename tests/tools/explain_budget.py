@@ -273,6 +273,11 @@ class Budget(unittest.TestCase):
         path = self.recording()
         for option in ("--attention-ns", "--link"):
             self.assertEqual(run(path, "--budget", "1GiB", option, "x").returncode, 2, option)
+            # Without the blocks' times it would change nothing.
+            alone = run(path, "--budget", "1GiB", option, "1")
+            self.assertEqual(alone.returncode, 2, option)
+            self.assertIn(f"{option} is held against the nanoseconds of each block: with --block-ns", alone.stderr)
+            self.assertEqual(run(path, "--budget", "1GiB", option, "1", "--block-ns", "5,5,5,5").returncode, 0, option)
         two = run(path, path, "--budget", "1GiB")
         self.assertEqual(two.returncode, 2)
         self.assertIn("--budget is of one trace, got 2", two.stderr)

@@ -315,9 +315,28 @@ class Files(unittest.TestCase):
         for read in (path, plan):
             done = self.run_pleat("replay", path, "--plan", plan, "--dump", read, code=2)
             self.assertIn(f"'{read}' is read here", done.stderr)
-        done = self.run_pleat("plan", path, "-o", self.root / "a", "--dump", self.root / "a", code=2)
-        self.assertIn("cannot be the plan and its dump", done.stderr)
         self.assertEqual((path.read_bytes(), plan.read_bytes()), (before, whole))
+
+    def test_two_outputs_are_two_files(self):
+        """One that was named in two ways was the dump at last, and the plan was said to be written."""
+        path = self.path("s.pickle", pickle.dumps(job()))
+        there, link = self.path("there", b"before"), self.root / "link"
+        link.symlink_to(there)
+        (self.root / "folder").symlink_to(self.root)
+        names = {entry.name for entry in self.root.iterdir()}
+        for output, dump in (("a", "./a"), ("a", "a"), ("./a", "a"), ("a", self.root / "a"), ("a", "folder/a"),
+                             (there, link), (link, there), ("a%d", "a0"), ("a0", "./a%d"),
+                             ("a%d", "./a%d")):
+            done = subprocess.run([PLEAT, "plan", path, "-o", output, "--dump", dump], cwd=self.root,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, (output, dump))
+            self.assertIn(f"'{dump}' cannot be the plan and its dump: give one of them another name", done.stderr)
+        self.assertEqual(there.read_bytes(), b"before")
+        self.assertEqual({entry.name for entry in self.root.iterdir()}, names)
+        (self.root / "other").mkdir()
+        self.run_pleat("plan", path, "-o", self.root / "a", "--dump", self.root / "other" / "a")
+        self.run_pleat("verify", self.root / "a")
+        self.assertTrue((self.root / "other" / "a").read_bytes().startswith(b"sequence,"))
 
     def test_a_log_takes_no_other_file_away(self):
         path = self.path("s.pickle", pickle.dumps(job()))

@@ -80,6 +80,7 @@ class Options(unittest.TestCase):
             ("plan", "--seconds", "-1", "--seconds is a number from 0 to 86400, not '-1'"),
             ("plan", "--seconds", "nan", "--seconds is a number from"),
             ("plan", "--seconds", "1", "--seconds is of search for a contiguous placement: with --no-fold"),
+            ("plan", "--algorithm", "search", "--algorithm search is of a contiguous placement: with --no-fold"),
             ("plan", "--max-maps", "1.5", "--max-maps is a whole number from 1 to 4294967295"),
             ("replay", "--repeat", "3x", "--repeat is a whole number from 11 to 1000000"),
             ("replay", "--repeat", "10", "--repeat is a whole number from 11 to 1000000"),

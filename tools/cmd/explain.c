@@ -362,16 +362,19 @@ static int explain(void *self, pleat_trace *trace, int device)
     return code;
 }
 
-/* An option of --budget's, which is not given. */
+/* An option of --budget's, which is not given, or of blocks' times, which are not. */
 static int without_budget(const options *o)
 {
-    const char *given = o->budget.block_ns != NULL       ? "--block-ns"
-                        : o->budget.attention_ns != NULL ? "--attention-ns"
-                        : o->budget.link != 0            ? "--link"
-                                                         : NULL;
-    if (o->budget.bytes != 0 || given == NULL)
-        return CLI_DONE;
-    return cli_bad_use("explain", "%s is for --budget, which is not given", given);
+    const char *timed = o->budget.attention_ns != NULL ? "--attention-ns"
+                        : o->budget.link != 0          ? "--link"
+                                                       : NULL;
+    const char *given = o->budget.block_ns != NULL ? "--block-ns" : timed;
+    if (o->budget.bytes == 0 && given != NULL)
+        return cli_bad_use("explain", "%s is for --budget, which is not given", given);
+    if (o->budget.block_ns == NULL && timed != NULL)
+        return cli_bad_use(
+            "explain", "%s is held against the nanoseconds of each block: with --block-ns", timed);
+    return CLI_DONE;
 }
 
 int cli_explain(int argc, char **argv)

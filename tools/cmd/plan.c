@@ -636,6 +636,9 @@ static int check(struct arguments *arguments)
     if (!isnan(wanted->seconds) && !wanted->no_fold)
         return cli_bad_use("plan",
                            "--seconds is of search for a contiguous placement: with --no-fold");
+    if (wanted->algorithm != NULL && strcmp(wanted->algorithm, "search") == 0 && !wanted->no_fold)
+        return cli_bad_use("plan",
+                           "--algorithm search is of a contiguous placement: with --no-fold");
     if (arguments->names != NULL &&
         !elastic_parse_names(arguments->names, names, arguments->input_count))
         return bad_names(arguments);
@@ -668,7 +671,7 @@ int cli_plan(int argc, char **argv)
         OPTION_FILE('o', "output", &arguments.output, "PLAN", "the file to write"),
         OPTION_TEXT('a', "algorithm", &wanted->algorithm, "NAME",
                     "contiguous placement: auto (the best of all), or one of\n"
-                    "size, area, lifetime, sweep, stweaver, search"),
+                    "size, area, lifetime, sweep, stweaver; with --no-fold: search"),
         OPTION_NUMBER('s', "seconds", &wanted->seconds, "N", 0, 86400,
                       "with --no-fold: search for a lower placement, about as long\n"
                       "(0.5); 0: one pass"),
@@ -728,9 +731,9 @@ int cli_plan(int argc, char **argv)
         if (devices_overwrite("plan", arguments.inputs[i], arguments.output) != CLI_DONE ||
             devices_overwrite("plan", arguments.inputs[i], arguments.dump) != CLI_DONE)
             return CLI_BAD_USE;
-    if (arguments.output != NULL && arguments.dump != NULL &&
-        strcmp(arguments.output, arguments.dump) == 0)
-        return cli_bad_use("plan", "'%s' cannot be the plan and its dump", arguments.dump);
+    code = devices_write_twice("plan", arguments.output, arguments.dump, "the plan and its dump");
+    if (code != CLI_DONE)
+        return code;
     pleat_result result = pleat__plan_is_file(arguments.inputs[0], &is_plan);
     if (result != PLEAT_OK)
         return cli_failed("plan", result);

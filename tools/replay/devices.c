@@ -73,6 +73,42 @@ int devices_overwrite(const char *command, const char *input, const char *output
                 : CLI_DONE;
 }
 
+/* The folder of a file, which need not be there yet, and its name in it. */
+static bool find_folder(const char *path, struct stat *folder, const char **name)
+{
+    char text[DEVICE_PATH_MOST];
+    const char *slash = strrchr(path, '/');
+    *name = slash == NULL ? path : slash + 1;
+    snprintf(text, sizeof text, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1,
+             slash == NULL ? "." : path);
+    return stat(text, folder) == 0;
+}
+
+static bool is_one_place(const char *path, const char *other)
+{
+    struct stat one, two;
+    const char *name, *other_name;
+    return find_folder(path, &one, &name) && find_folder(other, &two, &other_name) &&
+           one.st_dev == two.st_dev && one.st_ino == two.st_ino && strcmp(name, other_name) == 0;
+}
+
+int devices_write_twice(const char *command, const char *output, const char *other,
+                        const char *what)
+{
+    char written[DEVICE_PATH_MOST], again[DEVICE_PATH_MOST];
+    if (output == NULL || other == NULL)
+        return CLI_DONE;
+    bool named = strstr(output, "%d") != NULL || strstr(other, "%d") != NULL;
+    for (int device = 0; device < (named ? DEVICES : 1); device++) {
+        path_of(output, device, written);
+        path_of(other, device, again);
+        if (is_one_file(written, again) || is_one_place(written, again))
+            return cli_bad_use(command, "'%s' cannot be %s: give one of them another name", other,
+                               what);
+    }
+    return CLI_DONE;
+}
+
 static int check_outputs(const device_run *run)
 {
     for (size_t i = 0; i < sizeof run->outputs / sizeof *run->outputs; i++)
