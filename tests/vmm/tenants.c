@@ -22,7 +22,7 @@
 #define MIB    (1ull << 20)
 #define DEVICE (64 * MIB)
 
-static double seconds = 5;
+static double seconds;
 static uint64_t seed = 1;
 
 /* ---- what the tests share ---- */
@@ -975,7 +975,7 @@ static void tenants_hold_while_processes_are_killed(void **state)
 
 int main(int argc, char **argv)
 {
-    seconds = argc > 1 ? atof(argv[1]) : seconds;
+    seconds = argc > 1 ? atof(argv[1]) : (double)test_rounds(5);
     seed = argc > 2 ? strtoull(argv[2], NULL, 10) : seed;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_never_have_more_than_their_cap_or_the_device),
