@@ -73,6 +73,7 @@ static int no_program(const char *name)
     CLI_COMMANDS(TRY_NAME)
     BESIDE(TRY_NAME)
 #undef TRY_NAME
+    pleat__nearest_try(&found, "help");
     fprintf(stderr, "pleat: '%s' is not a command%s See 'pleat --help'.\n", name,
             found.best != NULL ? pleat__nearest_text(&found, near) : ".");
     return CLI_BAD_USE;

@@ -256,8 +256,8 @@ class Elastic(unittest.TestCase):
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"),
                     "--at", "3/2", "--fit", "h200")
         self.assertEqual(run.returncode, 0, run.stderr)
-        for text in ("x = 1: ", "x = 2: ", "requests that vary follow x", "the plan's recipe reaches no further",
-                     "maps that the plan has not"):
+        for text in ("x = 1: ", "x = 2: ", "requests that vary follow x", "maps that the plan has not",
+                     "the plan's recipe reaches no further: record a larger one, or plan with --max\n"):
             self.assertIn(text, run.stdout)
         self.assertNotIn("the largest that fits", run.stdout)  # which larger ones may fit too
         self.assertIn(" is the largest that fits in ", pleat("plan", self.path("plan"), "--fit", self.asked(

@@ -96,6 +96,16 @@ class Explain(unittest.TestCase):
         self.assertIn("Under Pleat no microbatch fits, not even a tenth",
                       run("explain", SNAPSHOT, "-d", "2MiB").stdout)
 
+    def test_why_there_is_no_plan(self):
+        """A job larger than its recording's device was said not to repeat."""
+        small = os.path.join(self.folder.name, "small.trace")
+        self.assertEqual(run("import", SNAPSHOT, "-d", "9GiB", "-o", small).returncode, 0)
+        text = run("explain", small).stdout
+        self.assertIn("Does not fit in 9.000 GiB", text)
+        self.assertNotRegex(text, "(?i)no iteration repeats|nothing to plan")
+        self.assertIn("  There is no plan of it: no iteration repeats in the ",
+                      run("explain", self.refused(12 << 20)).stdout)
+
     def drawn(self, *arguments):
         """A drawn job's recording."""
         path = os.path.join(self.folder.name, "-".join(arguments).replace("/", "") + ".pickle")

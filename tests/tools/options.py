@@ -249,7 +249,7 @@ class Options(unittest.TestCase):
             self.assertEqual(subprocess.run([PLEAT, flag], capture_output=True, text=True).stdout, said)
 
     def test_what_was_meant(self):
-        for line, meant in [("exlpain", "explain"), ("repotr", "report"), ("compare --buget 1GiB", "--budget"),
+        for line, meant in [("exlpain", "explain"), ("hepl", "help"), ("repotr", "report"), ("compare --buget 1GiB", "--budget"),
                             ("compare -p nativ x", "native"), ("replay --alternat x", None)]:
             done = run(*line.split())
             self.assertEqual(done.returncode in (2, 3), True, line)

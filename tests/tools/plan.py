@@ -171,6 +171,7 @@ class Plan(unittest.TestCase):
         self.assertGreater(tried["planned_share"], 0.99)
         text = of_the_job()
         self.assertIn("replayed, %s takes" % JOB, text)
+        self.assertRegex(text, r"where Pleat learns \(\d+\.\d % of it in the driver\)\n")
         self.assertNotIn("NOT FOLLOWED", text)
         self.assertNotIn("reason", tried)
         self.assertNotIn("replayed", self.planned(JOB, "--no-replay"))

@@ -91,11 +91,12 @@ typedef struct footprint {
     uint32_t *sites;                          /* of each of the trace's requests */
     footprint_group groups[FOOTPRINT_GROUPS]; /* live at max-live; their bytes, most first */
     int group_count;
-    const pleat_plan *plan; /* NULL: nothing repeats */
-    bool has_phases;        /* the recording named them */
-    plan_trial trial;       /* what the plan does in a replay */
-    pleat_plan *own_plan;   /* that plan, when it was made here */
-    bool has_gap;           /* there is a plan: what follows is known */
+    const pleat_plan *plan; /* NULL: there is none, see why_no_plan */
+    char why_no_plan[512];
+    bool has_phases;      /* the recording named them */
+    plan_trial trial;     /* what the plan does in a replay */
+    pleat_plan *own_plan; /* that plan, when it was made here */
+    bool has_gap;         /* there is a plan: what follows is known */
     gap_steps gap;
     plan_peak peak;
 } footprint;

@@ -221,7 +221,7 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
             continue;
         }
         printf("replayed, %s takes %s with this plan (%.1f %% of requests planned, %.1f %% of the "
-               "time in the driver), and %s where Pleat learns (%.1f %%)\n",
+               "time in the driver), and %s where Pleat learns (%.1f %% of it in the driver)\n",
                names[i], cli_format_size(trial->planned.bytes, planned, sizeof planned),
                trial->planned.planned_share * 100, trial->planned.driver_share * 100,
                cli_format_size(trial->learned.bytes, learned, sizeof learned),

@@ -242,7 +242,7 @@ static void say_plan(const footprint *f)
 {
     char sizes[3][48], sentence[PLAN_SENTENCE];
     if (f->plan == NULL) {
-        printf("  No iteration repeats in this recording, so there is nothing to plan.\n");
+        printf("  There is no plan of it: %s.\n", f->why_no_plan);
         return;
     }
     printf(

@@ -324,8 +324,9 @@ static void print_fit(uint64_t bytes, const pleat__x *x, uint64_t need, const pl
     cli_format_size(bytes, limit, sizeof limit);
     cli_format_size(need, size, sizeof size);
     if (more == 0) {
-        printf("x = %s fits in %s: it takes %s; the plan's recipe reaches no further\n", text,
-               limit, size);
+        printf("x = %s fits in %s: it takes %s; the plan's recipe reaches no further: record "
+               "a larger one, or plan with --max\n",
+               text, limit, size);
         return;
     }
     printf("x = %s is the largest that fits in %s: it takes %s\n", text, limit, size);
