@@ -191,7 +191,6 @@ static pleat_result fill_plan(struct planning *planning)
     PLEAT_TRY(
         pleat__choose_device(planning->trace, planning->options.device, &planning->options.device));
     plan->fingerprint = pleat_trace_fingerprint(planning->trace);
-    plan->device_bytes = pleat_trace_device_bytes(planning->trace);
     plan->chunk_bytes = planning->options.chunk_bytes;
     PLEAT_TRY(note_options(planning));
     pleat__plan_step(planning->watch, "model");
@@ -203,6 +202,7 @@ static pleat_result fill_plan(struct planning *planning)
     if (is_for_stweaver(&planning->options))
         PLEAT_TRY(pleat__windows_make(&planning->model, planning->scratch, plan, &planning->lasts));
     PLEAT_TRY(lay_out(planning));
+    pleat__plan_note_device(plan, pleat_trace_device_bytes(planning->trace));
     plan->device = planning->options.device;
     plan->requests = planning->model.requests.count;
     plan->steady_request = planning->model.iteration.steady.item;

@@ -315,9 +315,7 @@ pleat_result pleat__elastic_fill(pleat__elastic_job *job, const pleat__layout *l
     if (hosts != NULL)
         PLEAT_TRY(pleat__first_place(hosts, layout, NULL, job->scratch, out));
     PLEAT_TRY(pleat__layout_cut(layout, out));
-    /* What it would take is worth knowing on a device that has not so much. */
-    if (out->physical_bytes > out->device_bytes)
-        out->device_bytes = 0;
+    pleat__plan_note_device(out, out->device_bytes);
     return PLEAT_OK;
 }
 

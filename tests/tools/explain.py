@@ -96,13 +96,23 @@ class Explain(unittest.TestCase):
         self.assertIn("Under Pleat no microbatch fits, not even a tenth",
                       run("explain", SNAPSHOT, "-d", "2MiB").stdout)
 
-    def test_why_there_is_no_plan(self):
-        """A job larger than its recording's device was said not to repeat."""
-        small = os.path.join(self.folder.name, "small.trace")
+    def test_a_job_larger_than_its_device_has_a_plan(self):
+        """It was said not to repeat, and `pleat plan` refused it."""
+        small, plan = (os.path.join(self.folder.name, name) for name in ("small.trace", "small.plan"))
         self.assertEqual(run("import", SNAPSHOT, "-d", "9GiB", "-o", small).returncode, 0)
         text = run("explain", small).stdout
         self.assertIn("Does not fit in 9.000 GiB", text)
-        self.assertNotRegex(text, "(?i)no iteration repeats|nothing to plan")
+        self.assertNotRegex(text, "(?i)no iteration repeats|nothing to plan|no plan")
+        told = run("plan", small, "-o", plan)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertRegex(told.stdout, r"\nIt takes 9\.4\d+ GiB, and the recording's device has 9\.000 GiB: "
+                                      r"the plan is for a larger one\.\n")
+        self.assertEqual(run("verify", plan).returncode, 0)
+        self.assertEqual(run("replay", small, "-P", plan, "-d", "h200").returncode, 0)
+        self.assertEqual(run("replay", small, "-P", plan).returncode, 4)
+        self.assertNotIn("larger one", run("plan", SNAPSHOT).stdout)
+
+    def test_why_there_is_no_plan(self):
         self.assertIn("  There is no plan of it: no iteration repeats in the ",
                       run("explain", self.refused(12 << 20)).stdout)
 

@@ -21,6 +21,9 @@ WORKLOADS = os.path.join(os.path.dirname(__file__), "../../tools/workloads")
 # What drawn jobs were before these were drawn, for those that are such a job.
 AS_BEFORE = ("--set", "attention=fused", "--set", "loss_pieces=1", "--set", "outputs_stay=false")
 
+# Where fewer requests have a place that is why a plan is not followed.
+HAVE_PLACES = 15 / 16
+
 KEYS = ["requests", "iteration_requests", "dynamic_requests", "max_live_bytes", "virtual_bytes",
         "physical_bytes", "ratio", "maps", "alias_maps", "lanes", "seconds"]
 
@@ -273,7 +276,7 @@ class Plan(unittest.TestCase):
         (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
         self.assertLess(tried["planned_driver_share"], tried["learned_driver_share"])
-        self.assertGreater(tried["planned_share"], 0.99)
+        self.assertGreater(tried["planned_share"], HAVE_PLACES)
         self.assertTrue(tried["learning_is_better"])
         self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
         return tried
@@ -294,7 +297,7 @@ class Plan(unittest.TestCase):
         text = pleat("plan", self.path("1123646740.pickle.gz")).stdout
         self.assertIn("does not serve the whole: with it the job takes more memory than where Pleat learns\n", text)
         self.assertGreater(tried["half_planned_bytes"], tried["learned_bytes"])
-        self.assertGreater(tried["half_planned_share"], 0.98)
+        self.assertGreater(tried["half_planned_share"], HAVE_PLACES)
 
     @of_drawn_jobs
     def test_a_plan_of_changing_requests_that_serves_others_is_followed(self):

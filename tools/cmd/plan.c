@@ -270,6 +270,18 @@ static void print_times(const stopwatch *watch, double seconds)
     putchar('\n');
 }
 
+/* Says so where the plan is larger than the device that was recorded. */
+static void print_too_large(const pleat_plan *plan, const pleat_trace *trace)
+{
+    char needed[32], there[32];
+    uint64_t device_bytes = pleat_trace_device_bytes(trace);
+    if (device_bytes == 0 || plan->physical_bytes <= device_bytes)
+        return;
+    printf("\nIt takes %s, and the recording's device has %s: the plan is for a larger one.\n",
+           cli_format_size(plan->physical_bytes, needed, sizeof needed),
+           cli_format_size(device_bytes, there, sizeof there));
+}
+
 static int print_text(const struct arguments *arguments, const struct outcome *made,
                       const stopwatch *watch, double seconds)
 {
@@ -294,6 +306,7 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
                                    : 0,
               summary.virtual_bytes);
     print_folds(plan, report);
+    print_too_large(plan, made->traces[0]);
     putchar('\n');
     if (plan->recipe == NULL)
         print_algorithms(plan, report);
