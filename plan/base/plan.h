@@ -160,8 +160,8 @@ struct pleat_plan {
 /* An empty plan with an arena of its own, which holds the struct too: see pleat_plan_free. */
 PLEAT_NODISCARD pleat_result pleat__plan_new(pleat_plan **out);
 
-/* A plan of more memory than its device has is of no device: what it takes is worth knowing, and
- * another device may have as much. */
+/* Notes the device's memory, or 0 (unknown) where the plan takes more: what it takes is worth
+ * knowing all the same, and a larger device may follow it. */
 static inline void pleat__plan_note_device(pleat_plan *plan, uint64_t device_bytes)
 {
     plan->device_bytes = plan->physical_bytes <= device_bytes ? device_bytes : 0;

@@ -2,8 +2,8 @@
  * schedule_lanes.c: which lane a request without a slot goes to (see schedule.h).
  *
  * In order: the lane of the item that it is, and the lanes of the items around, because where the
- * number of requests changes more of them come than were profiled. (Any lane that is open brings
- * nothing more: D469 in docs/decisions.md.)
+ * number of requests changes more of them come than were profiled. (To look through all others as
+ * well brings nothing: D469 in docs/decisions.md.)
  */
 #include <runtime/follow/schedule.h>
 #include <runtime/memory/rest.h>

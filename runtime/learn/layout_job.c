@@ -221,21 +221,23 @@ static void tables_free(placing *p)
     pleat__arena_free(p->layouts->arena, p->table);
 }
 
-/* Whether an iteration at the layout's sizes may have been seen. One for an x by which half of an
- * iteration's requests have their sizes by chance, or of which each parameter was seen but not both
- * together, takes several times what the job does (D465 in docs/decisions.md). */
-static bool is_of_this_job(const pleat__layouts *layouts, const pleat_plan *plan)
+/* Whether so many bytes may have lived. An x that half of the requests fit by chance, or two
+ * parameters each seen without the other, would take several times what the job does (D465 in
+ * docs/decisions.md). */
+static bool may_have_lived(uint64_t bytes, uint64_t most_live)
 {
-    return plan->max_live_bytes <= layouts->most_live + layouts->most_live / BEYOND;
+    return bytes <= most_live + most_live / BEYOND;
 }
 
-/* The plan at the sizes that are wanted. */
-static pleat_result plan_layout(const pleat__layouts *layouts, pleat_plan **plan)
+/* The plan at the sizes that are wanted. Where too much lives in it, *beyond is how much. */
+static pleat_result plan_layout(const pleat__layouts *layouts, pleat_plan **plan, uint64_t *beyond)
 {
     PLEAT_TRY(pleat__elastic_instance(layouts->plan, &layouts->wanted, NULL, NULL, plan));
-    return is_of_this_job(layouts, *plan)
-               ? PLEAT_OK
-               : pleat__fail(PLEAT_E_LIMIT, "a larger layout has more than ever lived");
+    if (may_have_lived((*plan)->max_live_bytes, layouts->most_live))
+        return PLEAT_OK;
+    *beyond = (*plan)->max_live_bytes;
+    return pleat__fail(PLEAT_E_LIMIT, "%llu bytes would live in a larger layout, and %llu have",
+                       (unsigned long long)*beyond, (unsigned long long)layouts->most_live);
 }
 
 /* The planner without the lock, then the memory with it and the turn. */
@@ -246,7 +248,8 @@ static void make(pleat__layouts *layouts)
                  .page_bytes = layouts->heap->pool->page_bytes,
                  .view_page = layouts->plan->recipe->view_page,
                  .made = &layouts->made};
-    pleat_result result = plan_layout(layouts, &p.plan);
+    uint64_t beyond = 0;
+    pleat_result result = plan_layout(layouts, &p.plan, &beyond);
     if (result == PLEAT_OK)
         result = tables_new(&p);
     pleat__gate_lock_turn(gate);
@@ -257,6 +260,7 @@ static void make(pleat__layouts *layouts)
     layouts->made.x = layouts->wanted;
     if (result != PLEAT_OK) {
         layouts->failed = layouts->wanted;
+        layouts->failed_live = beyond;
         forget(layouts, &layouts->made);
     }
     pthread_cond_broadcast(&layouts->done);
@@ -302,9 +306,11 @@ void pleat__layouts_release(pleat__layouts *layouts)
     *layouts = (pleat__layouts){0};
 }
 
-static bool has_failed(const pleat__layouts *layouts, const pleat__x *x)
+/* Where too much would have lived it is for as long as that is so. */
+static bool has_failed(const pleat__layouts *layouts, const pleat__x *x, uint64_t most_live)
 {
-    return layouts->failed.u.num != 0 && pleat__x_holds(x, &layouts->failed);
+    return layouts->failed.u.num != 0 && pleat__x_holds(x, &layouts->failed) &&
+           (layouts->failed_live == 0 || !may_have_lived(layouts->failed_live, most_live));
 }
 
 /* Whether the lanes of one layout more have numbers: all layouts of a plan have as many, and a
@@ -331,7 +337,7 @@ void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x, uint64_t mos
         pleat__layouts_hold(layouts, x) || !has_lane_numbers(layouts))
         return;
     pleat__x wanted = pleat__x_larger(&largest_of(layouts)->x, x);
-    if (has_failed(layouts, &wanted))
+    if (has_failed(layouts, &wanted, most_live))
         return;
     if (layouts->thread == NULL &&
         pleat__mapper_create(layouts->heap->vmm, layouts->arena, &layouts->thread) != PLEAT_OK)

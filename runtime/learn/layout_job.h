@@ -11,8 +11,8 @@
  *
  *   NONE --ask--> MAKING --thread--> MADE --take--> followed --a larger one--> retired --> gone
  *                    |                                              (nothing lies in it any more)
- *                    +--no memory, no layout, more than ever lived--> NONE, and that size is not
- *                                                                     asked for again
+ *                    +--no memory, no layout--> NONE, and that size is not asked for again
+ *                    +--more than ever lived--> NONE, until as much has lived
  *
  * THREADS  The planner runs without any lock. The rest is under the runtime's lock, with the turn
  * for what is mapped.
@@ -56,9 +56,10 @@ typedef struct pleat__layouts {
     uint32_t lanes; /* numbers given to the lanes of all schedules so far */
     pleat__layout_state state;
     pleat__layout_made made;
-    pleat__x wanted;    /* what is being made ... */
-    uint64_t most_live; /* ... and the most bytes that had lived when it was asked for */
-    pleat__x failed;    /* not asked for again from here on; u of 0: none failed */
+    pleat__x wanted;      /* what is being made ... */
+    uint64_t most_live;   /* ... and the most bytes that had lived when it was asked for */
+    pleat__x failed;      /* not asked for again from here on; u of 0: none failed */
+    uint64_t failed_live; /* bytes that would live in it, where that was why; else 0 */
     pleat__mapper *thread;
     pleat__job job;
     pthread_cond_t done;
@@ -73,8 +74,8 @@ PLEAT_NODISCARD pleat_result pleat__layouts_load(pleat__layouts *layouts, pleat_
 void pleat__layouts_release(pleat__layouts *layouts);
 /* Whether there is a layout for x. */
 bool pleat__layouts_hold(const pleat__layouts *layouts, const pleat__x *x);
-/* A layout for x is wanted: begins with it, unless there is one or it cannot be had. An iteration
- * at x has passed, and at most `most_live` bytes have lived so far. */
+/* A layout for x is wanted: begins with it, unless there is one or it cannot be had. At least
+ * half of an iteration at x was found, and at most `most_live` bytes have lived so far. */
 void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x, uint64_t most_live);
 /* Waits for one that is being made; lock and turn are left meanwhile. */
 void pleat__layouts_await(pleat__layouts *layouts);

@@ -88,7 +88,8 @@ static uint32_t distance_step(pleat__recording *recording, bool wanted)
 {
     uint64_t at = recording->end - 1;
     pleat__period *period = &recording->period;
-    period->grams = period->grams << 8 | *pleat__recording_key_at(recording, at);
+    const pleat__expected *newest = pleat__recording_at(recording, at);
+    period->grams = period->grams << 8 | pleat__recording_key_of(newest->bytes, newest->stream);
     if (recording->end - recording->begin <= GRAM)
         return 0;
     uint64_t mixed = mixed_of(period->grams);

@@ -56,25 +56,19 @@ static void unpin_before(pleat__recording *recording, uint64_t position)
 }
 
 /* The memory of the oldest segment where nothing of it is held any more; NULL: something is. */
-static pleat__segment segment_leave(pleat__recording *recording)
+static pleat__expected *segment_leave(pleat__recording *recording)
 {
     if (recording->oldest >= recording->begin / PLEAT__SEGMENT)
-        return (pleat__segment){NULL, NULL};
+        return NULL;
     unpin_before(recording, (recording->oldest + 1) * PLEAT__SEGMENT);
     return recording->segments[recording->oldest++ % PLEAT__SEGMENTS];
 }
 
-static void segment_free(pleat__arena *arena, pleat__segment segment)
-{
-    pleat__arena_free(arena, segment.items);
-    pleat__arena_free(arena, segment.keys);
-}
-
 void pleat__recording_sweep(pleat__recording *recording, uint32_t most)
 {
-    pleat__segment segment;
-    while (most-- != 0 && (segment = segment_leave(recording)).items != NULL)
-        segment_free(recording->arena, segment);
+    pleat__expected *segment;
+    while (most-- != 0 && (segment = segment_leave(recording)) != NULL)
+        pleat__arena_free(recording->arena, segment);
 }
 
 void pleat__recording_release(pleat__recording *recording)
@@ -85,24 +79,20 @@ void pleat__recording_release(pleat__recording *recording)
     pleat__recording_sweep(recording, PLEAT__SEGMENTS);
     unpin_before(recording, recording->end);
     if (recording->oldest < recording->next)
-        segment_free(recording->arena, recording->segments[recording->oldest % PLEAT__SEGMENTS]);
+        pleat__arena_free(recording->arena,
+                          recording->segments[recording->oldest % PLEAT__SEGMENTS]);
     pleat__arena_free(recording->arena, recording->segments);
     pleat__period_release(&recording->period, recording->arena);
     *recording = (pleat__recording){0};
 }
 
 /* Memory of a segment: that of the oldest where nothing of it is held any more, or new. */
-static pleat_result segment_take(pleat__recording *recording, pleat__segment *segment)
+static pleat_result segment_take(pleat__recording *recording, pleat__expected **segment)
 {
     *segment = segment_leave(recording);
-    if (segment->items != NULL)
-        return PLEAT_OK;
-    segment->items = pleat__arena_alloc(recording->arena, PLEAT__SEGMENT * sizeof *segment->items);
-    segment->keys = pleat__arena_alloc(recording->arena, PLEAT__SEGMENT);
-    if (segment->items != NULL && segment->keys != NULL)
-        return PLEAT_OK;
-    segment_free(recording->arena, *segment);
-    return PLEAT_E_NO_MEMORY;
+    if (*segment == NULL)
+        *segment = pleat__arena_alloc(recording->arena, PLEAT__SEGMENT * sizeof **segment);
+    return *segment != NULL ? PLEAT_OK : PLEAT_E_NO_MEMORY;
 }
 
 /* Room for one more: a place in the last segment, or another segment. Where as many are held as may
@@ -166,7 +156,6 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
         return none;
     }
     pleat__view_pin(place);
-    *pleat__recording_key_at(recording, recording->end) = pleat__recording_key_of(bytes, stream);
     *pleat__recording_at(recording, recording->end++) =
         (pleat__expected){.bytes = bytes,
                           .place = *place,

@@ -25,24 +25,18 @@
  * held at a time. As the recording grows nothing of it moves (D190). */
 #define PLEAT__SEGMENT  1024u
 #define PLEAT__SEGMENTS 2048u
-/* A request's key is a byte made of its size and stream, by which it is looked for: so rows of keys
- * are read instead of lines of items. */
-typedef struct pleat__segment {
-    pleat__expected *items;
-    uint8_t *keys;
-} pleat__segment;
 
 typedef struct pleat__recording {
     pleat__arena *arena;
-    pleat__segment *segments; /* a ring of PLEAT__SEGMENTS; NULL: nothing was recorded */
-    uint64_t oldest, next;    /* numbers of the segments that have memory */
-    uint64_t begin, end;      /* positions that are held */
-    uint64_t pinned;          /* from here on places are pinned, also of what is held no more */
-    uint32_t unfound;         /* requests without marks since a repeat was found */
-    uint32_t patience;        /* of them, so many until it is looked for more seldom */
-    uint32_t unasked;         /* requests, or iterations with marks, that are not recorded: many
-                                 before did not repeat themselves, or host memory was refused */
-    bool marked;              /* the job marks its iterations */
+    pleat__expected **segments; /* a ring of PLEAT__SEGMENTS; NULL: nothing was recorded */
+    uint64_t oldest, next;      /* numbers of the segments that have memory */
+    uint64_t begin, end;        /* positions that are held */
+    uint64_t pinned;            /* from here on places are pinned, also of what is held no more */
+    uint32_t unfound;           /* requests without marks since a repeat was found */
+    uint32_t patience;          /* of them, so many until it is looked for more seldom */
+    uint32_t unasked;           /* requests, or iterations with marks, that are not recorded: many
+                                   before did not repeat themselves, or host memory was refused */
+    bool marked;                /* the job marks its iterations */
     uint64_t mark_at; /* position of the last mark; PLEAT__NO_MARK: none since recording began */
     uint32_t unlike;  /* points of marked iterations that were not like the one before */
     pleat__period period;
@@ -80,15 +74,10 @@ static inline pleat__expected *pleat__recording_at(const pleat__recording *recor
                                                    uint64_t position)
 {
     uint64_t segment = position / PLEAT__SEGMENT % PLEAT__SEGMENTS;
-    return &recording->segments[segment].items[position % PLEAT__SEGMENT];
+    return &recording->segments[segment][position % PLEAT__SEGMENT];
 }
 
-static inline uint8_t *pleat__recording_key_at(const pleat__recording *recording, uint64_t position)
-{
-    uint64_t segment = position / PLEAT__SEGMENT % PLEAT__SEGMENTS;
-    return &recording->segments[segment].keys[position % PLEAT__SEGMENT];
-}
-
+/* A byte made of a request's size and stream, by which rows of them are known. */
 static inline uint8_t pleat__recording_key_of(uint64_t bytes, uint16_t stream)
 {
     uint64_t word = (bytes ^ (uint64_t)stream << 56) * PLEAT__HASH_MULTIPLIER;
@@ -105,7 +94,8 @@ static inline bool pleat__recording_same(const pleat__expected *a, const pleat__
 
 /* The newest request is compared with what the lag expects. A stretch that repeats. */
 pleat__repeat pleat__period_step(pleat__recording *recording);
-/* Whether nearly all of what the lag has compared for a while agreed. */
+/* Whether there is a lag and nearly all of what it has compared so far agreed; one that was just
+ * opened counts. */
 bool pleat__period_goes_well(const pleat__recording *recording);
 /* The same between marks: an iteration is compared with the one before. */
 void pleat__period_step_marked(pleat__recording *recording);

@@ -272,7 +272,8 @@ class Budget(unittest.TestCase):
         self.assertIn("'%s'" % without, said)
         path = self.recording()
         for option in ("--attention-ns", "--link"):
-            self.assertEqual(run(path, "--budget", "1GiB", option, "x").returncode, 2, option)
+            wrong = run(path, "--budget", "1GiB", "--block-ns", "5,5,5,5", option, "x")
+            self.assertEqual(wrong.returncode, 2, option)
             # Without the blocks' times it would change nothing.
             alone = run(path, "--budget", "1GiB", option, "1")
             self.assertEqual(alone.returncode, 2, option)

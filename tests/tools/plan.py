@@ -21,7 +21,7 @@ WORKLOADS = os.path.join(os.path.dirname(__file__), "../../tools/workloads")
 # What drawn jobs were before these were drawn, for those that are such a job.
 AS_BEFORE = ("--set", "attention=fused", "--set", "loss_pieces=1", "--set", "outputs_stay=false")
 
-# Where fewer requests have a place that is why a plan is not followed.
+# A plan in which fewer requests have a place is not followed.
 HAVE_PLACES = 15 / 16
 
 KEYS = ["requests", "iteration_requests", "dynamic_requests", "max_live_bytes", "virtual_bytes",

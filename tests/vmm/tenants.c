@@ -2,7 +2,8 @@
  * tenants.c: the ledger that processes share: its rules, whom it trusts, and what becomes of it
  * when tenants die or write nonsense.
  *
- *   test_vmm_tenants [SECONDS [SEED]]    how long processes are killed for (5)
+ *   test_vmm_tenants [SECONDS [SEED]]    how long processes are killed for (5, or
+ *                                        1 where test_rounds says so)
  */
 #include "../ledger_folder.h"
 

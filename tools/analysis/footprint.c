@@ -267,7 +267,7 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
     } else {
         made = (pleat_plan_options){.size = sizeof made, .seconds = NAN, .device = f->device};
         result = pleat__plan_make(f->trace, &made, NULL, &report, &f->own_plan);
-        if (result == PLEAT_E_INPUT) { /* nothing repeats, or the plan is larger than the device */
+        if (result == PLEAT_E_INPUT) { /* no iteration repeats, say */
             f->own_plan = NULL;
             snprintf(f->why_no_plan, sizeof f->why_no_plan, "%s", pleat_last_error()->text);
             return PLEAT_OK;

@@ -102,6 +102,11 @@ static void match_mark_before_the_last_requests_loses_none(void **state)
         }
         assert_int_equal(pleat__matcher_left(&f->matcher), 0);
     }
+    /* Three are too many. */
+    for (uint32_t i = 50; i < ITEMS - 3; i++)
+        assert_int_equal(next(f, i), i);
+    assert_int_equal(pleat__matcher_left(&f->matcher), 0);
+    pleat__matcher_mark(&f->matcher);
     /* Some never come: the iteration was over. */
     for (uint32_t i = 50; i < ITEMS - 2; i++)
         assert_int_equal(next(f, i), i);

@@ -551,7 +551,11 @@ static void learner_leaves_what_lies_in_a_plan_file(void **state)
     pleat_plan *plan = plan_of(&other, &random);
     assert_true(plan->lane_count != 0);
     job_start(&j, "pleat", plan, 0);
+    /* The plan's beginning comes first, so that what is kept lies in the iteration's slots and
+     * lanes.
+     */
     job_shape begins = other;
+    assert_true(plan->first.slot_count >= JOB_REQUESTS);
     for (uint32_t i = 0; i < JOB_REQUESTS; i++)
         begins.bytes[i] = plan->first.slots[i].size;
     run_unmarked(&j, &begins, 1);
