@@ -51,10 +51,10 @@ static inline uint64_t test_random_next(test_random *random)
     return z ^ (z >> 31);
 }
 
-/* How many of so many seeds, steps or seconds are tried: one under the thread sanitizer, ten times as slow,
- * where each brings the same threads together and only what they work on differs; one by Clang,
- * whose code does another thing than GCC's at the first already; and one where another build of the
- * same check tries them all, and audits (PLEAT_TEST_ONE_ROUND). */
+/* How many of so many seeds, steps or seconds are tried: one under the thread sanitizer, ten times
+ * as slow, where each brings the same threads together and only what they work on differs; one by
+ * Clang, whose code does another thing than GCC's at the first already; and one where another build
+ * of the same check tries them all, and audits (PLEAT_TEST_ONE_ROUND). */
 static inline uint64_t test_rounds(uint64_t count)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__clang__) || defined(PLEAT_TEST_ONE_ROUND)

@@ -442,7 +442,8 @@ def run(*arguments, program=PROGRAM, python=(sys.executable,)):
 
 
 def run_started(*arguments, program):
-    """The same without torch's import, which the tests of what a program takes, of an ordinary script and of ranks hold."""
+    """The same in a process that has imported torch already. That a program's own import of torch begins the estimate is held
+    by the tests that use run()."""
     return run(*arguments, program=program, python=started.python())
 
 

@@ -55,7 +55,17 @@ def ask(path, words):
         asked.sendall(json.dumps([words, os.getcwd(), dict(os.environ)]).encode())
         asked.shutdown(socket.SHUT_WR)
         with asked.makefile() as answer:
-            return int(answer.read())
+            said = answer.read()
+    return int(said) if said else sys.exit("started.py: the program's process did not begin")
+
+
+def bury():
+    """Those of this process that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:  # There are none.
+        pass
 
 
 def serve(path):
@@ -71,6 +81,7 @@ def serve(path):
             if listening not in select.select([listening, sys.stdin], [], [])[0]:
                 os._exit(0)
             asked, _ = listening.accept()
+            bury()
             if not os.fork():  # A program may begin others.
                 break
             asked.close()

@@ -2,8 +2,7 @@
  * tenants.c: the ledger that processes share: its rules, whom it trusts, and what becomes of it
  * when tenants die or write nonsense.
  *
- *   test_vmm_tenants [SECONDS [SEED]]    how long processes are killed for (5, or
- *                                        1 where test_rounds says so)
+ *   test_vmm_tenants [SECONDS [SEED]]    how long processes are killed for (test_rounds of 5)
  */
 #include "../ledger_folder.h"
 

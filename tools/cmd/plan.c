@@ -270,11 +270,14 @@ static void print_times(const stopwatch *watch, double seconds)
     putchar('\n');
 }
 
-/* Says so where the plan is larger than the device that was recorded. */
-static void print_too_large(const pleat_plan *plan, const pleat_trace *trace)
+/* Says so where the plan is larger than any device that was recorded. */
+static void print_too_large(const pleat_plan *plan, const struct outcome *made)
 {
     char needed[32], there[32];
-    uint64_t device_bytes = pleat_trace_device_bytes(trace);
+    uint64_t device_bytes = 0;
+    for (uint32_t i = 0; i < made->trace_count; i++)
+        if (pleat_trace_device_bytes(made->traces[i]) > device_bytes)
+            device_bytes = pleat_trace_device_bytes(made->traces[i]);
     if (device_bytes == 0 || plan->physical_bytes <= device_bytes)
         return;
     printf("\nIt takes %s, and the recording's device has %s: the plan is for a larger one.\n",
@@ -306,7 +309,7 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
                                    : 0,
               summary.virtual_bytes);
     print_folds(plan, report);
-    print_too_large(plan, made->traces[0]);
+    print_too_large(plan, made);
     putchar('\n');
     if (plan->recipe == NULL)
         print_algorithms(plan, report);

@@ -46,7 +46,8 @@ const char *device_path(const char *path, const pleat_trace *trace, char *buffer
  * device "%d" stands for in either. */
 int devices_overwrite(const char *command, const char *input, const char *output);
 
-/* The same, where two outputs (NULL: nothing) would be one file. `what`: the two, in words. */
+/* The same, where two outputs (NULL: nothing) of one device would be one file. `what`: the two, in
+ * words. */
 int devices_write_twice(const char *command, const char *output, const char *other,
                         const char *what);
 
