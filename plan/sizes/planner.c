@@ -167,6 +167,23 @@ static void set_prologue(pleat__planning *p)
     p->recipe->prologue = i;
 }
 
+/* The functions that sizes were found to follow, as the recipe numbers them: of two that became the
+ * same by their bounds it has one. */
+static pleat_result add_functions(pleat__planning *p)
+{
+    uint32_t count = p->fit.function_count;
+    uint32_t *index = pleat__arena_alloc(p->scratch, (count + 1ull) * sizeof *index);
+    if (index == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u functions", count);
+    for (uint32_t f = 0; f < count; f++)
+        PLEAT_TRY(pleat__recipe_add(p->recipe, p->plan->arena, &p->fit.functions[f], &index[f]));
+    for (uint32_t i = 0; i < p->plan->steady.slot_count; i++)
+        if (p->fit.of[i] != PLEAT__NO_FUNCTION)
+            p->fit.of[i] = index[p->fit.of[i]];
+    p->fit.function_count = p->recipe->function_count;
+    return PLEAT_OK;
+}
+
 static pleat_result make_recipe(pleat__planning *p)
 {
     pleat_plan *plan = p->plan;
@@ -174,14 +191,11 @@ static pleat_result make_recipe(pleat__planning *p)
     p->recipe = plan->recipe;
     p->recipe->parameters = p->fit.parameters;
     p->recipe->named = p->options.names != NULL;
-    for (uint32_t f = 0; f < p->fit.function_count; f++) {
-        uint32_t index;
-        PLEAT_TRY(pleat__recipe_add(p->recipe, plan->arena, &p->fit.functions[f], &index));
-    }
+    PLEAT_TRY(add_functions(p));
     PLEAT_TRY(set_range(p));
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         if (p->fit.of[i] != PLEAT__NO_FUNCTION &&
-            pleat__function_holds(&p->fit.functions[p->fit.of[i]], p->recipe))
+            pleat__function_holds(&p->recipe->functions[p->fit.of[i]], p->recipe))
             p->recipe->steady[i] = p->fit.of[i];
     set_classes(p);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)

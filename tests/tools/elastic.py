@@ -45,6 +45,19 @@ class Elastic(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         return json.loads(run.stdout)
 
+    def test_sums_whose_bounds_make_them_one_function_keep_their_sizes(self):
+        """128 and 256 columns may have one bound: a convolutional job's plan had other requests' sizes."""
+        jobs = [self.path("unet-%d.pickle" % samples) for samples in (2, 4)]
+        for samples, job in zip((2, 4), jobs):
+            subprocess.run([sys.executable, "-B", DRAWN, "--seed", "2396936419", "--family", "unet",
+                            "--iterations", "3", "--set", "batch=fixed", "--set", "samples=%d" % samples,
+                            "--set", "large_at=null", "-o", job], check=True, capture_output=True)
+        plan = self.path("unet.plan")
+        made = pleat("plan", *jobs, "--no-replay", "-o", plan)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        for job in jobs:
+            self.assertEqual(pleat("verify", plan, "--trace", job).returncode, 0)
+
     def test_an_answer_of_no_says_why_to_programs_too(self):
         """It once was an empty object."""
         for arguments, key in ((("--fit", "2MiB"), "fit_why_not"), (("--at", "0.01"), "at_why_not")):
