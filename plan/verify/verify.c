@@ -414,12 +414,16 @@ static bool has_size(const pleat_plan *plan, const pleat__sequence *sequence, ui
         own = sequence == &plan->first ? recipe->first[index] : recipe->steady[index];
     if (slot->class == PLEAT__CLASS_DYNAMIC)
         return slot->size >= bytes || recipe != NULL;
-    if (own == PLEAT__NO_FUNCTION || !pleat__function_varies(&recipe->functions[own]))
+    if (own == PLEAT__NO_FUNCTION)
         return size == bytes;
-    if (x == NULL)
-        return true;
-    return pleat__function_at(&recipe->functions[own], x, &size) &&
-           pleat__ceil_div(size, PLEAT__ALIGNMENT) == pleat__ceil_div(bytes, PLEAT__ALIGNMENT);
+    /* Functions give sizes but for what a place does not depend on. */
+    if (pleat__function_varies(&recipe->functions[own])) {
+        if (x == NULL)
+            return true;
+        if (!pleat__function_at(&recipe->functions[own], x, &size))
+            return false;
+    }
+    return pleat__rounded(size) == pleat__rounded(bytes);
 }
 
 /* `begin_at` is the position of the sequence's first event. A slot that wraps around is freed where

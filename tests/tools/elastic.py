@@ -47,16 +47,26 @@ class Elastic(unittest.TestCase):
 
     def test_sums_whose_bounds_make_them_one_function_keep_their_sizes(self):
         """128 and 256 columns may have one bound: a convolutional job's plan had other requests' sizes."""
-        jobs = [self.path("unet-%d.pickle" % samples) for samples in (2, 4)]
-        for samples, job in zip((2, 4), jobs):
-            subprocess.run([sys.executable, "-B", DRAWN, "--seed", "2396936419", "--family", "unet",
-                            "--iterations", "3", "--set", "batch=fixed", "--set", "samples=%d" % samples,
-                            "--set", "large_at=null", "-o", job], check=True, capture_output=True)
-        plan = self.path("unet.plan")
-        made = pleat("plan", *jobs, "--no-replay", "-o", plan)
-        self.assertEqual(made.returncode, 0, made.stderr)
+        plan, jobs = self.plan_of_both("unet", 2396936419)
         for job in jobs:
             self.assertEqual(pleat("verify", plan, "--trace", job).returncode, 0)
+
+    def test_sizes_that_differ_below_what_a_place_takes_are_one(self):
+        """A detector's images have 1 to 9 boxes of 16 bytes, where a place takes 512."""
+        plan, jobs = self.plan_of_both("detector", 240838700)
+        self.assertEqual(pleat("verify", plan, "--trace", jobs[1]).returncode, 0)
+
+    def plan_of_both(self, family, seed):
+        """Of a drawn job at two sizes."""
+        jobs = [self.path("%s-%d.pickle" % (family, samples)) for samples in (2, 4)]
+        for samples, job in zip((2, 4), jobs):
+            subprocess.run([sys.executable, "-B", DRAWN, "--seed", str(seed), "--family", family,
+                            "--iterations", "3", "--set", "batch=fixed", "--set", "samples=%d" % samples,
+                            "--set", "large_at=null", "-o", job], check=True, capture_output=True)
+        plan = self.path(family + ".plan")
+        made = pleat("plan", *jobs, "--no-replay", "-o", plan)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        return plan, jobs
 
     def test_an_answer_of_no_says_why_to_programs_too(self):
         """It once was an empty object."""
