@@ -88,7 +88,7 @@ static uint32_t distance_step(pleat__recording *recording, bool wanted)
 {
     uint64_t at = recording->end - 1;
     pleat__period *period = &recording->period;
-    const pleat__expected *newest = pleat__recording_at(recording, at);
+    const pleat__recorded_request *newest = pleat__recording_at(recording, at);
     period->grams = period->grams << 8 | pleat__recording_key_of(newest->bytes, newest->stream);
     if (recording->end - recording->begin <= GRAM)
         return 0;
@@ -156,7 +156,7 @@ static void lag_step(pleat__recording *recording, uint32_t distance)
     lag->misses = 0;
     lag->agreed++;
     lag->matched++;
-    pleat__recording_at(recording, at)->kind = PLEAT__ITEM_SLOT;
+    pleat__recording_at(recording, at)->found = true;
 }
 
 /* Whether the lag is given up: less than half of what was compared agreed (but for LEAST requests),

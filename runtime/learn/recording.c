@@ -6,7 +6,7 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Requests held, of 49 bytes each (D190). */
+/* Requests held, of 24 bytes each (D190). */
 #define MOST (1u << 20)
 /* Without marks: requests in which no repeat was found, and in which the lag does not go well,
  * before as many times REST are not recorded, at first; twice as many each time, up to UNMARKED, in
@@ -48,15 +48,45 @@ void pleat__recording_restart(pleat__recording *recording)
     recording->unfound = recording->unasked = 0;
 }
 
+static pleat__recorded_request record_of(uint64_t bytes, uint16_t stream, const pleat__place *place)
+{
+    pleat__recorded_request made = {.bytes = bytes & ((UINT64_C(1) << 48) - 1),
+                                    .stream = stream & 0xffu,
+                                    .placed = place->granules != 0,
+                                    .in_view = place->several != NULL,
+                                    .address = place->address};
+    if (made.in_view)
+        made.several = place->several;
+    else
+        made.begin = place->run.begin;
+    return made;
+}
+
+/* Where it lay; without granules where it has no place. */
+static pleat__place place_of(const pleat__recorded_request *recorded)
+{
+    if (!recorded->placed)
+        return (pleat__place){0};
+    uint32_t granules = pleat__granules_of(recorded->bytes);
+    if (recorded->in_view)
+        return (pleat__place){
+            .address = recorded->address, .several = recorded->several, .granules = granules};
+    return (pleat__place){.address = recorded->address,
+                          .run = {(uint32_t)recorded->begin, granules},
+                          .granules = granules};
+}
+
 static void unpin_before(pleat__recording *recording, uint64_t position)
 {
-    for (; recording->pinned < position; recording->pinned++)
-        pleat__view_unpin(recording->arena,
-                          &pleat__recording_at(recording, recording->pinned)->place);
+    for (; recording->pinned < position; recording->pinned++) {
+        pleat__recorded_request *recorded = pleat__recording_at(recording, recording->pinned);
+        pleat__place place = place_of(recorded);
+        pleat__view_unpin(recording->arena, &place);
+    }
 }
 
 /* The memory of the oldest segment where nothing of it is held any more; NULL: something is. */
-static pleat__expected *segment_leave(pleat__recording *recording)
+static pleat__recorded_request *segment_leave(pleat__recording *recording)
 {
     if (recording->oldest >= recording->begin / PLEAT__SEGMENT)
         return NULL;
@@ -66,7 +96,7 @@ static pleat__expected *segment_leave(pleat__recording *recording)
 
 void pleat__recording_sweep(pleat__recording *recording, uint32_t most)
 {
-    pleat__expected *segment;
+    pleat__recorded_request *segment;
     while (most-- != 0 && (segment = segment_leave(recording)) != NULL)
         pleat__arena_free(recording->arena, segment);
 }
@@ -87,7 +117,7 @@ void pleat__recording_release(pleat__recording *recording)
 }
 
 /* Memory of a segment: that of the oldest where nothing of it is held any more, or new. */
-static pleat_result segment_take(pleat__recording *recording, pleat__expected **segment)
+static pleat_result segment_take(pleat__recording *recording, pleat__recorded_request **segment)
 {
     *segment = segment_leave(recording);
     if (*segment == NULL)
@@ -156,12 +186,7 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
         return none;
     }
     pleat__view_pin(place);
-    *pleat__recording_at(recording, recording->end++) =
-        (pleat__expected){.bytes = bytes,
-                          .place = *place,
-                          .lane = PLEAT__NO_LANE,
-                          .stream = stream,
-                          .kind = PLEAT__ITEM_DYNAMIC};
+    *pleat__recording_at(recording, recording->end++) = record_of(bytes, stream, place);
     if (!recording->marked)
         return look_for_repeat(recording);
     pleat__period_step_marked(recording);
@@ -228,24 +253,31 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
     return stretch;
 }
 
+static pleat__expected expected_of(const pleat__recorded_request *recorded)
+{
+    uint8_t found = recorded->placed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_LOOSE;
+    return (pleat__expected){.bytes = recorded->bytes,
+                             .place = place_of(recorded),
+                             .lane = PLEAT__NO_LANE,
+                             .stream = recorded->stream,
+                             .kind = recorded->found ? found : PLEAT__ITEM_DYNAMIC};
+}
+
 pleat_result pleat__recording_take(pleat__recording *recording, const pleat__repeat *stretch,
                                    pleat__schedule **out)
 {
     pleat__expected *items = pleat__arena_alloc(recording->arena, stretch->count * sizeof *items);
     if (items == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
-    for (uint32_t i = 0; i < stretch->count; i++) {
-        pleat__expected *recorded = pleat__recording_at(recording, stretch->first + i);
-        items[i] = *recorded;
-        if (items[i].kind == PLEAT__ITEM_SLOT && items[i].place.granules == 0)
-            items[i].kind = PLEAT__ITEM_LOOSE;
-        recorded->place.several = NULL; /* what was pinned is the schedule's */
-    }
+    for (uint32_t i = 0; i < stretch->count; i++)
+        items[i] = expected_of(pleat__recording_at(recording, stretch->first + i));
     pleat_result result = pleat__schedule_learned(recording->arena, items, stretch->count, out);
     if (result != PLEAT_OK) {
-        for (uint32_t i = 0; i < stretch->count; i++)
-            pleat__recording_at(recording, stretch->first + i)->place = items[i].place;
         pleat__arena_free(recording->arena, items);
+        return result;
     }
-    return result;
+    /* What was pinned is the schedule's. */
+    for (uint32_t i = 0; i < stretch->count; i++)
+        pleat__recording_at(recording, stretch->first + i)->placed = false;
+    return PLEAT_OK;
 }

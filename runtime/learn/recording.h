@@ -26,19 +26,36 @@
 #define PLEAT__SEGMENT  1024u
 #define PLEAT__SEGMENTS 2048u
 
+/* A request as it is recorded: half of what a schedule keeps of it (D514). */
+typedef struct pleat__recorded_request {
+    uint64_t bytes : 48;  /* as requested */
+    uint64_t stream : 8;  /* its index */
+    uint64_t found : 1;   /* the iteration before had it too */
+    uint64_t placed : 1;  /* it has a place that outlives what is followed */
+    uint64_t in_view : 1; /* that is a slice of a view */
+    pleat_va address;
+    union {
+        pleat__runs *several; /* of the slice, which is pinned */
+        uint64_t begin;       /* the first granule */
+    };
+} pleat__recorded_request;
+
+_Static_assert(sizeof(pleat__recorded_request) == 24, "each request writes one");
+_Static_assert(PLEAT__STREAMS <= 256, "a stream's index has 8 bits");
+
 typedef struct pleat__recording {
     pleat__arena *arena;
-    pleat__expected **segments; /* a ring of PLEAT__SEGMENTS; NULL: nothing was recorded */
-    uint64_t oldest, next;      /* numbers of the segments that have memory */
-    uint64_t begin, end;        /* positions that are held */
-    uint64_t pinned;            /* from here on places are pinned, also of what is held no more */
-    uint32_t unfound;           /* requests without marks since a repeat was found */
-    uint32_t patience;          /* of them, so many until it is looked for more seldom */
-    uint32_t unasked;           /* requests, or iterations with marks, that are not recorded: many
-                                   before did not repeat themselves, or host memory was refused */
-    bool marked;                /* the job marks its iterations */
-    uint64_t mark_at; /* position of the last mark; PLEAT__NO_MARK: none since recording began */
-    uint32_t unlike;  /* points of marked iterations that were not like the one before */
+    pleat__recorded_request **segments; /* a ring of PLEAT__SEGMENTS; NULL: nothing was recorded */
+    uint64_t oldest, next;              /* numbers of the segments that have memory */
+    uint64_t begin, end;                /* positions that are held */
+    uint64_t pinned;   /* from here on places are pinned, also of what is held no more */
+    uint32_t unfound;  /* requests without marks since a repeat was found */
+    uint32_t patience; /* of them, so many until it is looked for more seldom */
+    uint32_t unasked;  /* requests, or iterations with marks, that are not recorded: many
+                          before did not repeat themselves, or host memory was refused */
+    bool marked;       /* the job marks its iterations */
+    uint64_t mark_at;  /* position of the last mark; PLEAT__NO_MARK: none since recording began */
+    uint32_t unlike;   /* points of marked iterations that were not like the one before */
     pleat__period period;
 } pleat__recording;
 
@@ -70,8 +87,8 @@ void pleat__recording_restart(pleat__recording *recording);
 /* Gives memory back of that many segments, as far as nothing of them is held any more. (All of
  * 262,144 requests at once took a call a millisecond.) */
 void pleat__recording_sweep(pleat__recording *recording, uint32_t most);
-static inline pleat__expected *pleat__recording_at(const pleat__recording *recording,
-                                                   uint64_t position)
+static inline pleat__recorded_request *pleat__recording_at(const pleat__recording *recording,
+                                                           uint64_t position)
 {
     uint64_t segment = position / PLEAT__SEGMENT % PLEAT__SEGMENTS;
     return &recording->segments[segment][position % PLEAT__SEGMENT];
@@ -85,7 +102,8 @@ static inline uint8_t pleat__recording_key_of(uint64_t bytes, uint16_t stream)
     return (uint8_t)((word ^ word >> 32) * PLEAT__HASH_MULTIPLIER >> 56);
 }
 
-static inline bool pleat__recording_same(const pleat__expected *a, const pleat__expected *b)
+static inline bool pleat__recording_same(const pleat__recorded_request *a,
+                                         const pleat__recorded_request *b)
 {
     return a->bytes == b->bytes && a->stream == b->stream;
 }

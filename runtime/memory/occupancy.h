@@ -24,6 +24,12 @@
 #define PLEAT__GRANULE_SHIFT 9u /* D200 */
 #define PLEAT__GRANULE_BYTES (1u << PLEAT__GRANULE_SHIFT)
 
+/* Granules that a request takes. */
+static inline uint32_t pleat__granules_of(uint64_t bytes)
+{
+    return (uint32_t)((bytes + PLEAT__GRANULE_BYTES - 1) >> PLEAT__GRANULE_SHIFT);
+}
+
 /* Words of a chunk's row of granules; bit w is word w. */
 typedef struct pleat__chunk_words {
     uint64_t whole; /* all 64 granules in use by one run */

@@ -182,11 +182,6 @@ static inline void count_served(pleat_stats *stats, uint32_t how, uint64_t bytes
     stats->slot_busy += (how & SLOT_BUSY) != 0;
 }
 
-static inline uint32_t granules_of(uint64_t bytes)
-{
-    return (uint32_t)((bytes + PLEAT__GRANULE_BYTES - 1) >> PLEAT__GRANULE_SHIFT);
-}
-
 typedef pleat_result heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
                                 pleat__place *place, bool *stitched);
 
@@ -194,7 +189,7 @@ static pleat_result from_heap(policy *self, heap_alloc *get, uint64_t bytes, uin
                               pleat__place *place)
 {
     bool stitched;
-    PLEAT_TRY(get(&self->heap, granules_of(bytes), stream, place, &stitched));
+    PLEAT_TRY(get(&self->heap, pleat__granules_of(bytes), stream, place, &stitched));
     /* The lock may have been left: others used the room there was. */
     pleat_result result = pleat__place_map_reserve(&self->places);
     if (result != PLEAT_OK) {
@@ -256,7 +251,7 @@ static inline void prefetch_free(const policy *self, pleat_va address)
 /* A slot that the plan laid out for a size at least as large: its beginning. */
 static bool take_slot(policy *self, pleat__place *place, uint64_t bytes, uint16_t stream)
 {
-    uint32_t granules = granules_of(bytes);
+    uint32_t granules = pleat__granules_of(bytes);
     if (__builtin_expect(granules == place->granules, 1))
         return pleat__heap_take(&self->heap, place, stream);
     return granules < place->granules &&
@@ -268,7 +263,7 @@ static bool alloc_in_second(policy *self, uint32_t item, uint64_t bytes, uint16_
                             pleat__place *place)
 {
     const pleat__place *second = pleat__schedule_second(self->learner.current, item);
-    if (second == NULL || second->granules != granules_of(bytes) ||
+    if (second == NULL || second->granules != pleat__granules_of(bytes) ||
         !pleat__heap_take(&self->heap, second, stream))
         return false;
     *place = *second;
@@ -282,7 +277,7 @@ static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t 
 {
     const pleat__schedule *schedule = self->learner.current;
     const pleat__place *second = pleat__schedule_second(schedule, item);
-    uint32_t granules = granules_of(bytes);
+    uint32_t granules = pleat__granules_of(bytes);
     *place = schedule->items[item].place;
     if (!pleat__heap_take_resized(&self->heap, place, granules, stream)) {
         if (second == NULL)
@@ -358,7 +353,7 @@ static bool alloc_in_slot(policy *self, uint32_t item, uint64_t bytes, uint16_t 
 static pleat__place beginning(const pleat__place *place, uint64_t bytes)
 {
     pleat__place part = *place;
-    uint32_t granules = granules_of(bytes);
+    uint32_t granules = pleat__granules_of(bytes);
     part.granules = granules < part.granules ? granules : part.granules;
     part.run.count = part.granules;
     return part;
@@ -407,7 +402,7 @@ static pleat_result alloc_woken(policy *self, uint32_t item, uint64_t bytes, uin
                                 pleat__place *place)
 {
     pleat__place ahead[PLEAT__WAKE_AHEAD];
-    if (granules_of(bytes) > self->learner.current->items[item].place.granules)
+    if (pleat__granules_of(bytes) > self->learner.current->items[item].place.granules)
         return PLEAT_E_NOT_FOUND;
     ahead[0] = beginning(&self->learner.current->items[item].place, bytes);
     if (!pleat__rest_holds(&self->pool, &ahead[0]))
@@ -425,7 +420,7 @@ static pleat_result alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, u
                                   pleat__place *place)
 {
     pleat__schedule *current = self->learner.current;
-    uint32_t granules = granules_of(bytes);
+    uint32_t granules = pleat__granules_of(bytes);
     bool rests, found;
     if (current->lane_count == 0)
         return PLEAT_E_NOT_FOUND;

@@ -70,6 +70,13 @@ static void recording_same_requests_are_alike(void **state)
                              (f.requests - REQUESTS + k + 1) * UINT64_C(4096));
         }
         pleat__schedule_free(schedule);
+        /* Its places were the schedule's, and are nobody's now. */
+        assert_ok(pleat__recording_take(&f.recording, &found, &schedule));
+        for (uint32_t k = 0; k < REQUESTS; k++) {
+            assert_int_equal(schedule->items[k].kind, PLEAT__ITEM_LOOSE);
+            assert_int_equal(schedule->items[k].place.granules, 0);
+        }
+        pleat__schedule_free(schedule);
     }
     end(&f);
 }
@@ -82,8 +89,8 @@ static void recording_of_a_long_job_takes_no_more_memory(void **state)
     begin(&f);
     (void)run(&f, 0, 0);
     (void)run(&f, 0, 0);
-    uint64_t most =
-        pleat__arena_bytes_of(f.arena).allocated + 2 * PLEAT__SEGMENT * sizeof(pleat__expected);
+    uint64_t most = pleat__arena_bytes_of(f.arena).allocated +
+                    2 * PLEAT__SEGMENT * sizeof(pleat__recorded_request);
     while (f.requests < UINT64_C(3) * PLEAT__SEGMENT * PLEAT__SEGMENTS / 2) {
         assert_int_equal(run(&f, 0, 0).count, REQUESTS);
         assert_in_range(pleat__arena_bytes_of(f.arena).allocated, 0, most);
@@ -119,10 +126,10 @@ static void recording_first_mark_gives_back_what_was_held(void **state)
     for (uint32_t i = 0; i < 5 * PLEAT__SEGMENT; i++)
         add(&f, size_of(i), 0);
     assert_true(pleat__arena_bytes_of(f.arena).allocated >
-                before + 5 * PLEAT__SEGMENT * sizeof(pleat__expected));
+                before + 5 * PLEAT__SEGMENT * sizeof(pleat__recorded_request));
     (void)pleat__recording_mark(&f.recording);
     assert_in_range(pleat__arena_bytes_of(f.arena).allocated, 0,
-                    before + PLEAT__SEGMENT * sizeof(pleat__expected));
+                    before + PLEAT__SEGMENT * sizeof(pleat__recorded_request));
     end(&f);
 }
 
@@ -131,7 +138,7 @@ static void recording_that_begins_again_gives_memory_back_by_and_by(void **state
 {
     (void)state;
     enum { HELD = 5 };
-    const uint64_t segment = PLEAT__SEGMENT * sizeof(pleat__expected);
+    const uint64_t segment = PLEAT__SEGMENT * sizeof(pleat__recorded_request);
     fixture f = {.arena = NULL};
     assert_ok(pleat__arena_create(&f.arena));
     assert_ok(pleat__recording_init(&f.recording, f.arena, true));
