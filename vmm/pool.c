@@ -81,6 +81,18 @@ static pleat__chunk *pool_oldest(const pleat__space *space)
 
 /* ---- records, under the lock ---- */
 
+static pleat_result records_make(pleat__space *space)
+{
+    size_t blocks = space->chunk_count / PLEAT__RECORDS;
+    PLEAT_TRY(pleat__arena_grow(space->arena, &space->chunks, &space->block_capacity, blocks,
+                                sizeof *space->chunks));
+    space->chunks[blocks] =
+        pleat__arena_calloc(space->arena, PLEAT__RECORDS, sizeof *space->chunks[blocks]);
+    return space->chunks[blocks] != NULL
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for records of chunks");
+}
+
 static pleat_result record_get(pleat__space *space, pleat__chunk **out)
 {
     if (space->records != NULL) {
@@ -88,15 +100,11 @@ static pleat_result record_get(pleat__space *space, pleat__chunk **out)
         space->records = (*out)->next;
         return PLEAT_OK;
     }
-    PLEAT_TRY(pleat__arena_grow(space->arena, &space->chunks, &space->chunk_capacity,
-                                space->chunk_count, sizeof *space->chunks));
-    pleat__chunk *chunk = pleat__arena_calloc(space->arena, 1, sizeof *chunk);
-    if (chunk == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a chunk's record");
-    chunk->id = (uint32_t)space->chunk_count;
-    chunk->handle = 0;
-    space->chunks[space->chunk_count++] = chunk;
-    *out = chunk;
+    if (space->chunk_count % PLEAT__RECORDS == 0)
+        PLEAT_TRY(records_make(space));
+    uint32_t id = (uint32_t)space->chunk_count++;
+    *out = pleat__space_chunk_of(space, id);
+    (*out)->id = id;
     return PLEAT_OK;
 }
 
@@ -426,13 +434,14 @@ uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes)
 void pleat__pool_destroy(pleat__space *space)
 {
     for (size_t id = 0; id < space->chunk_count; id++) {
-        pleat__chunk *chunk = space->chunks[id];
+        pleat__chunk *chunk = pleat__space_chunk_of(space, id);
         if (chunk->handle != 0)
             (void)!PLEAT__VERB(space, release, chunk->handle);
         if (chunk->spare != 0)
             (void)!PLEAT__VERB(space, release, chunk->spare);
-        pleat__arena_free(space->arena, chunk);
     }
+    for (size_t block = 0; block * PLEAT__RECORDS < space->chunk_count; block++)
+        pleat__arena_free(space->arena, space->chunks[block]);
     pleat__arena_free(space->arena, space->chunks);
 }
 
@@ -440,7 +449,7 @@ bool pleat__pool_audit(const pleat__space *space)
 {
     uint64_t physical = 0, pooled = 0, listed = 0, host = 0;
     for (size_t id = 0; id < space->chunk_count; id++) {
-        const pleat__chunk *chunk = space->chunks[id];
+        const pleat__chunk *chunk = pleat__space_chunk_of(space, id);
         uint64_t bytes = chunk->pages * space->page_bytes;
         if (chunk->spare != 0)
             *(chunk->spare_on_host ? &host : &physical) += bytes;

@@ -690,7 +690,7 @@ static void sum_chunks(const pleat__space *space, uint64_t *mapped, uint64_t *fi
 {
     *mapped = *first = *stuck = 0;
     for (size_t id = 0; id < space->chunk_count; id++) {
-        const pleat__chunk *chunk = space->chunks[id];
+        const pleat__chunk *chunk = pleat__space_chunk_of(space, id);
         if (chunk->handle == 0 && !chunk->rests)
             continue;
         *mapped += (uint64_t)chunk->maps * chunk->pages;
@@ -704,7 +704,7 @@ static uint64_t misplaced(const pleat__space *space)
 {
     uint64_t wrong = 0;
     for (size_t id = 0; id < space->chunk_count; id++) {
-        const pleat__chunk *chunk = space->chunks[id];
+        const pleat__chunk *chunk = pleat__space_chunk_of(space, id);
         bool known = chunk->maps > 0 && chunk->place != PLEAT__NO_PLACE;
         wrong += known && (pleat__space_page_chunk(space, chunk->place) != chunk ||
                            atomic_load(&space->page[chunk->place].index) != 0);

@@ -9,35 +9,18 @@
 #include <internal/error.h>
 #include <string.h>
 
-/* Room for so many numbers in its tables. */
-static pleat_result reserve(pleat__chunk_pool *pool, uint32_t chunks)
+/* Tables for all chunks that there may be: what was never used of them has no page (D513). */
+static pleat_result tables_make(pleat__chunk_pool *pool)
 {
-    PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy, chunks));
-    if (chunks <= pool->capacity)
-        return PLEAT_OK;
-    uint32_t wanted = pool->capacity ? pool->capacity : 256;
-    while (wanted < chunks)
-        wanted *= 2;
-    void *grown = pleat__arena_realloc(pool->arena, pool->chunks, wanted * sizeof *pool->chunks);
-    if (grown == NULL)
-        goto no_memory;
-    pool->chunks = grown;
-    grown = pleat__arena_realloc(pool->arena, pool->first, wanted * sizeof *pool->first);
-    if (grown == NULL)
-        goto no_memory;
-    pool->first = grown;
-    grown = pleat__arena_realloc(pool->arena, pool->home, wanted * sizeof *pool->home);
-    if (grown == NULL)
-        goto no_memory;
-    pool->home = grown;
-    grown = pleat__arena_realloc(pool->arena, pool->breaks, wanted);
-    if (grown == NULL)
-        goto no_memory;
-    pool->breaks = grown;
-    pool->capacity = wanted;
-    return PLEAT_OK;
-no_memory:
-    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", wanted);
+    uint64_t most = pool->region_pages;
+    pool->chunks = pleat__arena_calloc_sparse(pool->arena, most, sizeof *pool->chunks);
+    pool->span = pleat__arena_calloc_sparse(pool->arena, most, sizeof *pool->span);
+    pool->home = pleat__arena_calloc_sparse(pool->arena, most, sizeof *pool->home);
+    pool->breaks = pleat__arena_calloc_sparse(pool->arena, most, sizeof *pool->breaks);
+    if (pool->chunks == NULL || pool->span == NULL || pool->home == NULL || pool->breaks == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for tables of %llu chunks",
+                           (unsigned long long)most);
+    return pleat__occupancy_init(&pool->occupancy, pool->arena, pool->page_bytes, (uint32_t)most);
 }
 
 /* The most chunks of a handle when there are so many more, `run` of them for one request. */
@@ -69,7 +52,7 @@ static pleat_result promise(pleat__chunk_pool *pool, uint32_t pages)
     pleat__chunk *chunk;
     PLEAT_TRY(pleat__space_chunk_promise(pool->space, pages, &chunk));
     for (uint32_t p = 0, first = pool->count; p < pages; p++) {
-        pool->first[pool->count] = first;
+        pool->span[pool->count] = (pleat__chunk_span){first, first + pages};
         pool->chunks[pool->count++] = chunk;
     }
     return PLEAT_OK;
@@ -144,8 +127,8 @@ static pleat_result plan_map(pleat__chunk_pool *pool, const pleat_plan *plan)
 static pleat_result plan_rest(pleat__chunk_pool *pool)
 {
     PLEAT_TRY(pleat__rest_reserve(pool, pool->count));
-    for (uint32_t c = pool->count; c > 0; c = pool->first[c - 1])
-        pleat__rest_promised(pool, pool->first[c - 1]);
+    for (uint32_t c = pool->count; c > 0; c = pool->span[c - 1].first)
+        pleat__rest_promised(pool, pool->span[c - 1].first);
     return PLEAT_OK;
 }
 
@@ -155,7 +138,8 @@ static pleat_result pool_load(pleat__chunk_pool *pool, const pleat_plan *plan)
         return pleat__fail(
             PLEAT_E_INPUT, "the plan is for chunks of %llu bytes, the device has %llu: plan again",
             (unsigned long long)plan->chunk_bytes, (unsigned long long)pool->page_bytes);
-    PLEAT_TRY(reserve(pool, (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
+    PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy,
+                                    (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
     PLEAT_TRY(plan_handles(pool, plan));
     plan_homes(pool, plan);
     PLEAT_TRY(plan_map(pool, plan));
@@ -178,14 +162,15 @@ pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena
     uint64_t device_pages = pleat__space_device_bytes(space) / pool->page_bytes;
     if (plan_pages + device_pages > UINT32_MAX)
         return pleat__fail(PLEAT_E_LIMIT, "the window has too many pages");
-    PLEAT_TRY(pleat__occupancy_init(&pool->occupancy, arena, pool->page_bytes, 0));
     uint64_t taken = again ? device_pages : 0;
     pleat_result result = pleat__space_take_at(space, taken, plan_pages + device_pages - taken);
     if (result == PLEAT_OK) {
         pool->taken_page = taken;
         pool->region_pages = plan_pages + device_pages;
         pool->next_home = plan_pages;
-        result = plan == NULL ? PLEAT_OK : pool_load(pool, plan);
+        result = tables_make(pool);
+        if (result == PLEAT_OK && plan != NULL)
+            result = pool_load(pool, plan);
     }
     if (result == PLEAT_OK)
         return PLEAT_OK;
@@ -219,11 +204,11 @@ void pleat__chunk_pool_release(pleat__chunk_pool *pool)
     pleat__occupancy_release(&pool->occupancy);
     pleat__rest_release(pool);
     pleat__arena_free(pool->arena, pool->chunks);
-    pleat__arena_free(pool->arena, pool->first);
+    pleat__arena_free(pool->arena, pool->span);
     pleat__arena_free(pool->arena, pool->home);
     pleat__arena_free(pool->arena, pool->breaks);
     pool->chunks = NULL;
-    pool->first = NULL;
+    pool->span = NULL;
     pool->home = NULL;
     pool->breaks = NULL;
 }
@@ -266,12 +251,15 @@ static pleat_result choose_new(pleat__chunk_pool *pool, growth *g, uint32_t want
 {
     uint32_t number = pool->count;
     uint64_t page = pool->next_home;
-    PLEAT_TRY(reserve(pool, number + (wanted - g->count)));
+    uint64_t new = wanted - g->count, room = pool->region_pages - number;
+    PLEAT_TRY(
+        pleat__occupancy_grow(&pool->occupancy, number + (uint32_t)(new < room ? new : room)));
     for (; page < pool->region_pages && g->count < wanted; page++) {
         if (!is_clean(pool, page))
             continue;
         pool->home[number] = (uint32_t)page;
         pool->chunks[number] = NULL;
+        pool->span[number] = (pleat__chunk_span){number, number};
         pool->breaks[number] = number == 0 || page != (uint64_t)pool->home[number - 1] + 1;
         g->numbers[g->count++] = number++;
     }
@@ -342,7 +330,8 @@ static void number(pleat__chunk_pool *pool, const growth *g, uint32_t i)
     uint32_t number = g->numbers[i], shift = pool->occupancy.shift;
     bool absent = number < pool->count;
     pool->chunks[number] = g->chunks[i];
-    pool->first[number] = g->first[i];
+    pool->span[number] =
+        (pleat__chunk_span){g->first[i], g->first[i] + (uint32_t)g->chunks[i]->pages};
     if (absent) {
         pleat__occupancy_give(&pool->occupancy, (pleat__run){number << shift, 1u << shift});
         pool->absent--;
@@ -511,8 +500,17 @@ static void unmap_homes(const pleat__chunk_pool *pool, const uint32_t *numbers, 
             end++;
         (void)!pleat__space_unmap(pool->space, pool->home[numbers[end - 1]], end - i);
         for (uint32_t k = i; k < end; k++)
-            if (pool->first[numbers[k]] == numbers[k])
+            if (pool->span[numbers[k]].first == numbers[k])
                 pleat__space_chunk_put(pool->space, pool->chunks[numbers[k]]);
+    }
+}
+
+/* The chunks of the span are this handle's, or (NULL) were given back. */
+static void set_handle(pleat__chunk_pool *pool, pleat__chunk_span span, pleat__chunk *handle)
+{
+    for (uint32_t chunk = span.first; chunk < span.behind; chunk++) {
+        pool->chunks[chunk] = handle;
+        pool->span[chunk] = handle != NULL ? span : (pleat__chunk_span){chunk, chunk};
     }
 }
 
@@ -527,19 +525,9 @@ uint32_t pleat__chunk_pool_shrink(pleat__chunk_pool *pool, const uint32_t *numbe
     unmap_homes(pool, numbers, count);
     pleat__gate_enter(pool->gate);
     for (uint32_t i = 0; i < count; i++)
-        pool->chunks[numbers[i]] = NULL;
+        set_handle(pool, (pleat__chunk_span){numbers[i], numbers[i] + 1}, NULL);
     pool->absent += count;
     return count;
-}
-
-/* Chunks up to `end` are the handle's that begins with chunk `first`. */
-static void set_handle(pleat__chunk_pool *pool, uint32_t chunk, uint32_t end, pleat__chunk *handle,
-                       uint32_t first)
-{
-    for (; chunk < end; chunk++) {
-        pool->chunks[chunk] = handle;
-        pool->first[chunk] = first;
-    }
 }
 
 void pleat__chunk_pool_drop(pleat__chunk_pool *pool, uint32_t first)
@@ -548,8 +536,7 @@ void pleat__chunk_pool_drop(pleat__chunk_pool *pool, uint32_t first)
     uint32_t pages = handle->pages;
     (void)!pleat__space_unmap(pool->space, pool->home[first], pages); /* a matter of tables */
     pleat__space_chunk_put(pool->space, handle);
-    for (uint32_t c = first; c < first + pages; c++)
-        pool->chunks[c] = NULL;
+    set_handle(pool, (pleat__chunk_span){first, first + pages}, NULL);
     pool->absent += pages;
 }
 
@@ -559,17 +546,19 @@ bool pleat__chunk_pool_join(pleat__chunk_pool *pool, uint32_t first, uint32_t ne
     uint32_t end = next + behind->pages;
     if (pool->breaks[next] || !pleat__space_join(pool->space, handle, behind))
         return false;
-    set_handle(pool, next, end, handle, first);
+    set_handle(pool, (pleat__chunk_span){first, end}, handle);
     return true;
 }
 
 bool pleat__chunk_pool_split(pleat__chunk_pool *pool, uint32_t at)
 {
-    uint32_t first = pool->first[at];
+    uint32_t first = pool->span[at].first;
     pleat__chunk *handle = pool->chunks[at], *behind;
     if (pleat__space_split(pool->space, handle, at - first, &behind) != PLEAT_OK)
         return false;
-    set_handle(pool, at, at + behind->pages, behind, at);
+    uint32_t end = at + behind->pages;
+    set_handle(pool, (pleat__chunk_span){first, at}, handle);
+    set_handle(pool, (pleat__chunk_span){at, end}, behind);
     return true;
 }
 

@@ -41,6 +41,12 @@ typedef struct pleat__page_run {
     uint64_t pages;
 } pleat__page_run;
 
+/* The chunks [first, behind) of one handle; none: it was given back. */
+typedef struct pleat__chunk_span {
+    uint32_t first;
+    uint32_t behind;
+} pleat__chunk_span;
+
 typedef struct pleat__chunk_pool {
     pleat__arena *arena;
     pleat__gate *gate;
@@ -48,15 +54,14 @@ typedef struct pleat__chunk_pool {
     pleat_va base;
     uint64_t page_bytes;
     pleat__occupancy occupancy;
-    pleat__chunk **chunks; /* by number; NULL: given back to the space, counted as occupied */
-    uint32_t *first;       /* the first chunk of its handle */
-    uint32_t *home;        /* its page */
-    uint8_t *breaks;       /* 1: does not follow on the chunk before */
-    uint32_t count;        /* numbers in use */
-    uint32_t capacity;
-    uint32_t absent;       /* numbers without a chunk */
-    uint64_t region_pages; /* taken at the bottom of the window for homes ... */
-    uint64_t taken_page;   /* ... from this one on by this pool */
+    pleat__chunk **chunks;   /* by number; NULL: given back to the space, counted as occupied */
+    pleat__chunk_span *span; /* its handle's */
+    uint32_t *home;          /* its page */
+    uint8_t *breaks;         /* 1: does not follow on the chunk before */
+    uint32_t count;          /* numbers in use, at most as many as the region has pages */
+    uint32_t absent;         /* numbers without a chunk */
+    uint64_t region_pages;   /* taken at the bottom of the window for homes ... */
+    uint64_t taken_page;     /* ... from this one on by this pool */
     uint64_t next_home;
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
     /* rest.c's: handles at rest because nothing lay there, and what is free on paused ones. */
@@ -139,14 +144,14 @@ uint32_t pleat__chunk_pool_joined_most(const pleat__chunk_pool *pool);
 /* The first chunk of its handle; itself where it was given back. */
 static inline uint32_t pleat__first_of(const pleat__chunk_pool *pool, uint32_t chunk)
 {
-    return pool->chunks[chunk] != NULL ? pool->first[chunk] : chunk;
+    pleat__chunk_span span = pool->span[chunk];
+    return span.first != span.behind ? span.first : chunk;
 }
 
-/* Chunks of its handle, the first of which is pool->first[chunk]; 0: it was given back. */
+/* Chunks of its handle; 0: it was given back. */
 static inline uint32_t pleat__handle_chunks(const pleat__chunk_pool *pool, uint32_t chunk)
 {
-    const pleat__chunk *handle = pool->chunks[chunk];
-    return handle != NULL ? handle->pages : 0;
+    return pool->span[chunk].behind - pool->span[chunk].first;
 }
 
 #endif

@@ -35,8 +35,9 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__free_runs_init(&heap->zones[z], arena);
     heap->notes = pleat__arena_alloc(arena, PLEAT__NOTES * sizeof *heap->notes);
-    if (heap->notes == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a heap's notes");
+    heap->zone_of = pleat__arena_calloc_sparse(arena, pool->region_pages, sizeof *heap->zone_of);
+    if (heap->notes == NULL || heap->zone_of == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a heap's notes and zones");
     return PLEAT_OK;
 }
 
@@ -313,8 +314,6 @@ static bool run_claim(pleat__heap *heap, pleat__run run, uint16_t stream, uint64
 static bool place_claim(pleat__heap *heap, const pleat__place *place, uint16_t stream)
 {
     uint64_t ordered = 0;
-    if (pleat__zones_reserve(heap) != PLEAT_OK)
-        return false;
     if (place->several == NULL)
         return run_claim(heap, place->run, stream, &ordered);
     for (uint32_t i = 0; i < place->several->count; i++)
@@ -378,8 +377,8 @@ static uint64_t whole_handles(const pleat__chunk_pool *pool, pleat__run run)
     uint64_t whole = 0;
     for (uint32_t c = pleat__ceil_div(run.begin, pool->occupancy.full), next; c < end; c = next) {
         uint32_t chunks = pleat__handle_chunks(pool, c);
-        next = chunks != 0 ? pool->first[c] + chunks : c + 1;
-        whole += pool->first[c] == c && next <= end ? chunks : 0;
+        next = chunks != 0 ? pool->span[c].first + chunks : c + 1;
+        whole += pool->span[c].first == c && next <= end ? chunks : 0;
     }
     return whole;
 }

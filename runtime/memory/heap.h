@@ -94,8 +94,7 @@ typedef struct pleat__heap {
     pleat__arena *arena;
     pleat__chunk_pool *pool;
     pleat__free_runs zones[PLEAT__ZONES];
-    uint8_t *zone_of; /* chunk -> zone */
-    uint32_t zone_capacity;
+    uint8_t *zone_of; /* chunk -> zone; for all that there may be */
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
     uint64_t requests[PLEAT__STREAMS]; /* of each stream, so far: the policy counts them */
@@ -130,9 +129,8 @@ typedef struct pleat__heap {
     uint32_t *gathered;   /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
-    uint8_t *shown;             /* remap.c's, by chunk, for so many: a view shows it ... */
-    struct pleat__loose *loose; /* ... and free handles that it does not show */
-    uint32_t exchange_capacity;
+    uint8_t *shown;                        /* remap.c's, by chunk: a view shows it ... */
+    struct pleat__loose *loose;            /* ... and free handles that it does not show */
     pleat__deferred_unmap *refused;        /* pages of views that could not be unmapped yet */
     struct pleat__waiting_frees *waiting;  /* waiting_frees.h; NULL: nothing waits */
     const struct pleat__place_map *places; /* where a place will be noted; NULL: nowhere */

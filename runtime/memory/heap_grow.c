@@ -21,13 +21,10 @@ static pleat_result grown(void *context, pleat__run run)
 {
     growing *to = context;
     pleat__heap *heap = to->heap;
-    pleat_result result = pleat__zones_reserve(heap);
-    to->made += run.count >> heap->pool->occupancy.shift;
-    if (result == PLEAT_OK) {
-        uint32_t first = pleat__chunk_of(heap->pool, run.begin);
-        memset(heap->zone_of + first, to->zone, run.count >> heap->pool->occupancy.shift);
-        result = pleat__zone_add(heap, to->zone, run);
-    }
+    uint32_t chunks = run.count >> heap->pool->occupancy.shift;
+    to->made += chunks;
+    memset(heap->zone_of + pleat__chunk_of(heap->pool, run.begin), to->zone, chunks);
+    pleat_result result = pleat__zone_add(heap, to->zone, run);
     if (result != PLEAT_OK)
         pleat__heap_forget(heap);
     return result;
@@ -96,7 +93,7 @@ static uint32_t part_of(const pleat__chunk_pool *pool, chunk_run run, uint32_t w
 {
     if (run.last - run.first <= wanted)
         return run.last - run.first;
-    uint32_t end = run.first + wanted, handle = pool->first[end - 1];
+    uint32_t end = run.first + wanted, handle = pool->span[end - 1].first;
     uint32_t behind = handle + pleat__handle_chunks(pool, handle);
     return (behind > end && behind <= run.last ? behind : end) - run.first;
 }
@@ -307,7 +304,7 @@ uint32_t pleat__heap_shrink(pleat__heap *heap, uint32_t chunks)
 {
     uint32_t count = 0;
     uint32_t *numbers = pleat__arena_alloc(heap->arena, heap->pool->count * sizeof *numbers);
-    if (numbers != NULL && pleat__zones_reserve(heap) == PLEAT_OK)
+    if (numbers != NULL)
         count = shrink(heap, chunks, numbers);
     pleat__arena_free(heap->arena, numbers);
     return count;

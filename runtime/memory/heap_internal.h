@@ -27,8 +27,7 @@ static inline bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule
     return (granule & (heap->pool->occupancy.full - 1)) != 0 || chunk >= heap->pool->count ||
            !heap->pool->breaks[chunk];
 }
-/* Room for the zones of all chunks that the pool has room for. */
-PLEAT_NODISCARD pleat_result pleat__zones_reserve(pleat__heap *heap);
+
 /* A free run into a zone's set. */
 PLEAT_NODISCARD pleat_result pleat__zone_add(pleat__heap *heap, uint8_t zone, pleat__run run);
 /* The longest beginning of a run that lies in chunks of one zone without a break. */

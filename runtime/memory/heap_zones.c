@@ -8,21 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-pleat_result pleat__zones_reserve(pleat__heap *heap)
-{
-    uint32_t wanted = heap->pool->capacity;
-    if (wanted <= heap->zone_capacity)
-        return PLEAT_OK;
-    uint8_t *grown = pleat__arena_realloc(heap->arena, heap->zone_of, wanted);
-    if (grown == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the zones of %u chunks", wanted);
-    heap->zone_of = grown;
-    uint32_t more = wanted - heap->zone_capacity;
-    memset(grown + heap->zone_capacity, 0, more);
-    heap->zone_capacity = wanted;
-    return PLEAT_OK;
-}
-
 /* ---- the sets ---- */
 
 /* What it has become is `whole`. */
@@ -125,7 +110,6 @@ static pleat_result apply_free(void *context, pleat__run run)
 
 static pleat_result rebuild(pleat__heap *heap)
 {
-    PLEAT_TRY(pleat__zones_reserve(heap));
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__free_runs_clear(&heap->zones[z]);
     heap->note_count = 0;
@@ -217,7 +201,8 @@ void pleat__heap_each_whole(const pleat__heap *heap, uint8_t zone,
         uint32_t c = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
         uint32_t last = (run.begin + run.count) >> occupancy->shift;
         for (uint32_t end; c < last; c = end) {
-            uint32_t first = heap->pool->first[c], chunks = pleat__handle_chunks(heap->pool, c);
+            uint32_t first = heap->pool->span[c].first,
+                     chunks = pleat__handle_chunks(heap->pool, c);
             end = chunks != 0 ? first + chunks : c + 1;
             if (first == c && chunks != 0 && end <= last && !visit(context, c))
                 return;

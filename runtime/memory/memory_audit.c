@@ -16,10 +16,11 @@ static bool disagree(const char *what, uint64_t at, uint64_t is, uint64_t should
 /* A chunk that is there: its handle is the one of the chunk it begins with, and it is within. */
 static bool audit_handle(const pleat__chunk_pool *pool, uint32_t c)
 {
-    uint32_t first = pool->first[c];
+    uint32_t first = pool->span[c].first;
     if (first > c || pool->chunks[first] != pool->chunks[c])
         return disagree("first chunk of a handle", c, first, c);
-    if (c - first >= pool->chunks[c]->pages)
+    if (c - first >= pool->chunks[c]->pages ||
+        pleat__handle_chunks(pool, c) != pool->chunks[c]->pages)
         return disagree("chunks of a handle", c, pool->chunks[c]->pages, c - first + 1);
     return true;
 }
@@ -34,8 +35,8 @@ static bool audit_home(const pleat__chunk_pool *pool, uint32_t c)
 bool pleat__chunks_audit(const pleat__chunk_pool *pool)
 {
     uint32_t absent = 0, full = pool->occupancy.full;
-    if (pool->count > pool->capacity)
-        return disagree("chunks", 0, pool->count, pool->capacity);
+    if (pool->count > pool->region_pages)
+        return disagree("chunks", 0, pool->count, pool->region_pages);
     for (uint32_t c = 0; c < pool->count; c++) {
         if (!audit_home(pool, c))
             return false;
@@ -45,6 +46,8 @@ bool pleat__chunks_audit(const pleat__chunk_pool *pool)
             continue;
         }
         absent++;
+        if (pleat__handle_chunks(pool, c) != 0)
+            return disagree("chunks of what is gone", c, pleat__handle_chunks(pool, c), 0);
         if (pool->occupancy.used[c] != full)
             return disagree("occupied of a chunk that is gone", c, pool->occupancy.used[c], full);
     }
@@ -56,7 +59,7 @@ static bool audit_view(const pleat__chunk_pool *pool, const pleat__view *view)
 {
     for (uint32_t i = 0, pages; i < view->pages; i += pages) {
         uint32_t c = view->chunks[i];
-        if (c >= pool->count || pool->chunks[c] == NULL || pool->first[c] != c)
+        if (c >= pool->count || pool->chunks[c] == NULL || pool->span[c].first != c)
             return disagree("chunk in a view", view->page + i, c, pool->count);
         pages = pool->chunks[c]->pages;
         for (uint32_t k = 0; k < pages; k++)

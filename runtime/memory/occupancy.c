@@ -7,11 +7,12 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/range.h>
 #include <stdio.h>
 #include <string.h>
 
 pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *arena,
-                                   uint64_t chunk_bytes, uint32_t chunks)
+                                   uint64_t chunk_bytes, uint32_t most)
 {
     uint64_t full = chunk_bytes >> PLEAT__GRANULE_SHIFT;
     if ((full & (full - 1)) != 0 || full < 64 || full > 64 * 64)
@@ -22,8 +23,17 @@ pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *ar
         .shift = (uint32_t)__builtin_ctzll(full),
         .full = (uint32_t)full,
         .words = (uint32_t)(full / 64),
+        .free_row = PLEAT__NO_ROW,
+        .most = most,
     };
-    return pleat__occupancy_grow(occupancy, chunks);
+    uint64_t blocks = pleat__ceil_div(most, PLEAT__ROWS);
+    occupancy->used = pleat__arena_calloc_sparse(arena, most, sizeof *occupancy->used);
+    occupancy->masks = pleat__arena_calloc_sparse(arena, most, sizeof *occupancy->masks);
+    occupancy->rows = pleat__arena_calloc(arena, blocks, sizeof *occupancy->rows);
+    if (occupancy->used != NULL && occupancy->masks != NULL && occupancy->rows != NULL)
+        return PLEAT_OK;
+    pleat__occupancy_release(occupancy);
+    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to account for %u chunks", most);
 }
 
 void pleat__occupancy_release(pleat__occupancy *occupancy)
@@ -36,38 +46,12 @@ void pleat__occupancy_release(pleat__occupancy *occupancy)
     *occupancy = (pleat__occupancy){0};
 }
 
-/* The array with room for so many, 0 behind those that there were; NULL: it is as it was. */
-static void *grow_array(const pleat__occupancy *occupancy, void *array, size_t size,
-                        uint32_t capacity)
+/* They are 0 already, but a page that is read before it is written costs two faults. */
+static void clear_tables(const pleat__occupancy *occupancy, uint32_t first, uint32_t end)
 {
-    char *grown = pleat__arena_realloc(occupancy->arena, array, capacity * size);
-    if (grown != NULL)
-        memset(grown + occupancy->capacity * size, 0, (capacity - occupancy->capacity) * size);
-    return grown;
-}
-
-static bool grow_arrays(pleat__occupancy *occupancy, uint32_t chunks)
-{
-    uint32_t capacity = occupancy->capacity != 0 ? occupancy->capacity : PLEAT__ROWS;
-    while (capacity < chunks)
-        capacity *= 2;
-    if (capacity == occupancy->capacity)
-        return true;
-    uint64_t **rows = pleat__arena_realloc(occupancy->arena, occupancy->rows,
-                                           capacity / PLEAT__ROWS * sizeof *rows);
-    if (rows == NULL)
-        return false;
-    occupancy->rows = rows;
-    void *used = grow_array(occupancy, occupancy->used, sizeof *occupancy->used, capacity);
-    if (used == NULL)
-        return false;
-    occupancy->used = used;
-    void *masks = grow_array(occupancy, occupancy->masks, sizeof *occupancy->masks, capacity);
-    if (masks == NULL)
-        return false;
-    occupancy->masks = masks;
-    occupancy->capacity = capacity;
-    return true;
+    uint32_t count = (end < occupancy->most ? end : occupancy->most) - first;
+    memset(occupancy->used + first, 0, count * sizeof *occupancy->used);
+    memset(occupancy->masks + first, 0, count * sizeof *occupancy->masks);
 }
 
 /* Blocks of rows, as many as are wanted: what was made before a failure stays. */
@@ -79,6 +63,7 @@ static bool grow_rows(pleat__occupancy *occupancy, uint32_t chunks)
         if (rows == NULL)
             return false;
         occupancy->rows[occupancy->chunks / PLEAT__ROWS] = rows;
+        clear_tables(occupancy, occupancy->chunks, occupancy->chunks + PLEAT__ROWS);
         occupancy->chunks += PLEAT__ROWS;
     }
     return true;
@@ -88,11 +73,36 @@ pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
 {
     if (chunks <= occupancy->chunks)
         return PLEAT_OK;
-    if (chunks > UINT32_MAX >> occupancy->shift)
+    if (chunks > occupancy->most || chunks > UINT32_MAX >> occupancy->shift)
         return pleat__fail(PLEAT_E_LIMIT, "%u chunks are more than can be accounted for", chunks);
-    if (!grow_arrays(occupancy, chunks) || !grow_rows(occupancy, chunks))
+    if (!grow_rows(occupancy, chunks))
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to account for %u chunks", chunks);
     return PLEAT_OK;
+}
+
+static inline uint64_t *row_at(const pleat__occupancy *occupancy, uint32_t row)
+{
+    return occupancy->rows[row / PLEAT__ROWS] + (size_t)(row % PLEAT__ROWS) * occupancy->words;
+}
+
+/* A row of zeros for a chunk that comes to be in use in part: the one given back last, which the
+ * processor still has. There is one for each chunk. */
+static inline uint32_t take_row(pleat__occupancy *occupancy)
+{
+    uint32_t row = occupancy->free_row;
+    if (row == PLEAT__NO_ROW)
+        return occupancy->rows_used++;
+    uint64_t *words = row_at(occupancy, row);
+    occupancy->free_row = (uint32_t)words[0];
+    words[0] = 0;
+    return row;
+}
+
+/* pre: all of it is 0. */
+static inline void give_row(pleat__occupancy *occupancy, uint32_t row)
+{
+    row_at(occupancy, row)[0] = occupancy->free_row;
+    occupancy->free_row = row;
 }
 
 /* The mask of bits [from, to) of a word, to in 1..64. */
@@ -103,6 +113,7 @@ static inline uint64_t mask_of(uint32_t from, uint32_t to)
 
 /* A part of a chunk as words: those covered wholly as a mask, and at most two ends. */
 typedef struct part {
+    uint32_t count; /* granules; 0: no part */
     uint64_t whole;
     uint32_t first, last; /* words of the ends */
     uint64_t head, tail;  /* masks in them; 0: none */
@@ -111,7 +122,7 @@ typedef struct part {
 static inline part part_of(uint32_t offset, uint32_t count)
 {
     uint32_t end = offset + count;
-    part p = {.first = offset / 64, .last = end / 64};
+    part p = {.count = count, .first = offset / 64, .last = end / 64};
     if (p.first == p.last) {
         p.head = mask_of(offset % 64, end % 64);
         return p;
@@ -128,29 +139,27 @@ static inline part part_of(uint32_t offset, uint32_t count)
     return p;
 }
 
-/* The granules of one word that are in use. */
-static inline uint64_t word_of(const pleat__chunk_words *masks, const uint64_t *row, uint32_t word)
+/* The granules of one word of a chunk that are in use. */
+static inline uint64_t word_of(const pleat__occupancy *occupancy, const pleat__chunk_words *masks,
+                               uint32_t word)
 {
     if (masks->whole >> word & 1)
         return ~UINT64_C(0);
-    return masks->part >> word & 1 ? row[word] : 0;
+    return masks->part >> word & 1 ? row_at(occupancy, masks->row)[word] : 0;
 }
 
-static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
-                                uint32_t count)
+static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chunk, const part *p)
 {
     uint32_t used = occupancy->used[chunk];
     if (used == 0)
         return true;
-    if (used + count > occupancy->full)
+    if (used + p->count > occupancy->full)
         return false;
     const pleat__chunk_words *masks = &occupancy->masks[chunk];
-    const uint64_t *row = pleat__occupancy_row(occupancy, chunk);
-    part p = part_of(offset, count);
-    if (((masks->whole | masks->part) & p.whole) != 0)
+    if (((masks->whole | masks->part) & p->whole) != 0)
         return false;
-    return (p.head == 0 || (word_of(masks, row, p.first) & p.head) == 0) &&
-           (p.tail == 0 || (word_of(masks, row, p.last) & p.tail) == 0);
+    return (p->head == 0 || (word_of(occupancy, masks, p->first) & p->head) == 0) &&
+           (p->tail == 0 || (word_of(occupancy, masks, p->last) & p->tail) == 0);
 }
 
 /* What follows is taken where `in_use`, or else given back. */
@@ -166,18 +175,25 @@ static inline void change_end(pleat__chunk_words *masks, uint64_t *row, uint32_t
         masks->part &= ~(UINT64_C(1) << word);
 }
 
-static inline void change_part(pleat__occupancy *occupancy, uint32_t chunk, uint32_t offset,
-                               uint32_t count, bool in_use)
+static inline void change_part(pleat__occupancy *occupancy, uint32_t chunk, const part *p,
+                               bool in_use)
 {
     pleat__chunk_words *masks = &occupancy->masks[chunk];
-    part p = part_of(offset, count);
-    PLEAT_ASSERT((masks->whole & p.whole) == (in_use ? 0 : p.whole));
-    occupancy->used[chunk] = (uint16_t)(occupancy->used[chunk] + (in_use ? count : -count));
-    masks->whole = in_use ? masks->whole | p.whole : masks->whole & ~p.whole;
-    if (p.head != 0)
-        change_end(masks, pleat__occupancy_row(occupancy, chunk), p.first, p.head, in_use);
-    if (p.tail != 0)
-        change_end(masks, pleat__occupancy_row(occupancy, chunk), p.last, p.tail, in_use);
+    PLEAT_ASSERT((masks->whole & p->whole) == (in_use ? 0 : p->whole));
+    occupancy->used[chunk] =
+        (uint16_t)(occupancy->used[chunk] + (in_use ? p->count : 0 - p->count));
+    masks->whole = in_use ? masks->whole | p->whole : masks->whole & ~p->whole;
+    if ((p->head | p->tail) == 0)
+        return;
+    if (masks->part == 0)
+        masks->row = take_row(occupancy);
+    uint64_t *row = row_at(occupancy, masks->row);
+    if (p->head != 0)
+        change_end(masks, row, p->first, p->head, in_use);
+    if (p->tail != 0)
+        change_end(masks, row, p->last, p->tail, in_use);
+    if (masks->part == 0)
+        give_row(occupancy, masks->row);
 }
 
 static inline void change_whole(pleat__occupancy *occupancy, uint32_t chunk, bool in_use)
@@ -186,49 +202,80 @@ static inline void change_whole(pleat__occupancy *occupancy, uint32_t chunk, boo
     occupancy->used[chunk] = in_use ? (uint16_t)occupancy->full : 0;
 }
 
-/* How a run lies over chunks: a head and a tail in part, whole chunks between. */
+/* How a run lies over chunks: parts of the first and of the last, whole chunks between. */
 typedef struct cut {
-    uint32_t first, head_offset, head; /* head of 0: none */
+    uint32_t first; /* the chunk of the head */
     uint32_t whole, whole_end;
-    uint32_t tail;
+    part head, tail; /* the tail's chunk is `whole_end` */
 } cut;
 
 static inline cut cut_of(const pleat__occupancy *occupancy, pleat__run run)
 {
     uint32_t mask = occupancy->full - 1, end = run.begin + run.count;
-    cut c = {.first = run.begin >> occupancy->shift, .head_offset = run.begin & mask};
+    uint32_t offset = run.begin & mask;
+    cut c = {.first = run.begin >> occupancy->shift, .whole_end = end >> occupancy->shift};
     c.whole = c.first;
-    c.whole_end = end >> occupancy->shift;
-    c.tail = end & mask;
-    if (c.head_offset != 0) {
-        c.head = occupancy->full - c.head_offset;
+    if (offset + run.count < occupancy->full) {
+        c.head = part_of(offset, run.count);
+        c.whole_end = c.first;
+        return c;
+    }
+    if (offset != 0) {
+        c.head = part_of(offset, occupancy->full - offset);
         c.whole++;
     }
+    if ((end & mask) != 0)
+        c.tail = part_of(0, end & mask);
     return c;
 }
 
-static inline bool within_one(const pleat__occupancy *occupancy, pleat__run run)
+static inline bool cut_is_free(const pleat__occupancy *occupancy, const cut *c)
 {
-    return (run.begin & (occupancy->full - 1)) + run.count <= occupancy->full &&
-           run.count != occupancy->full;
+    if (c->head.count != 0 && !part_is_free(occupancy, c->first, &c->head))
+        return false;
+    if (c->tail.count != 0 && !part_is_free(occupancy, c->whole_end, &c->tail))
+        return false;
+    uint16_t any = 0;
+    for (uint32_t chunk = c->whole; chunk < c->whole_end; chunk++)
+        any |= occupancy->used[chunk];
+    return any == 0;
+}
+
+static inline void change(pleat__occupancy *occupancy, const cut *c, bool in_use)
+{
+    if (c->head.count != 0)
+        change_part(occupancy, c->first, &c->head, in_use);
+    for (uint32_t chunk = c->whole; chunk < c->whole_end; chunk++)
+        change_whole(occupancy, chunk, in_use);
+    if (c->tail.count != 0)
+        change_part(occupancy, c->whole_end, &c->tail, in_use);
 }
 
 bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__run run)
 {
     if (run.count == 0)
         return true;
-    if (within_one(occupancy, run))
-        return part_is_free(occupancy, run.begin >> occupancy->shift,
-                            run.begin & (occupancy->full - 1), run.count);
     cut c = cut_of(occupancy, run);
-    if (c.head != 0 && !part_is_free(occupancy, c.first, c.head_offset, c.head))
+    return cut_is_free(occupancy, &c);
+}
+
+bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__run run)
+{
+    if (run.count == 0)
+        return true;
+    cut c = cut_of(occupancy, run);
+    if (!cut_is_free(occupancy, &c))
         return false;
-    if (c.tail != 0 && !part_is_free(occupancy, c.whole_end, 0, c.tail))
-        return false;
-    uint16_t any = 0;
-    for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
-        any |= occupancy->used[chunk];
-    return any == 0;
+    change(occupancy, &c, true);
+    return true;
+}
+
+void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__run run)
+{
+    if (run.count == 0)
+        return;
+    cut c = cut_of(occupancy, run);
+    change(occupancy, &c, false);
 }
 
 /* The same within a chunk: granules [offset, offset + count) of it. */
@@ -239,10 +286,10 @@ static uint32_t part_free_tail(const pleat__occupancy *occupancy, uint32_t chunk
         return count;
     if (occupancy->used[chunk] == occupancy->full)
         return 0;
-    const uint64_t *row = pleat__occupancy_row(occupancy, chunk);
+    const pleat__chunk_words *masks = &occupancy->masks[chunk];
     for (uint32_t at = offset + count; at > offset;) {
         uint32_t word = (at - 1) / 64;
-        uint64_t bits = word_of(&occupancy->masks[chunk], row, word) << (63 - (at - 1) % 64);
+        uint64_t bits = word_of(occupancy, masks, word) << (63 - (at - 1) % 64);
         uint32_t in_word = at - word * 64;
         if (bits != 0) {
             uint32_t tail = (uint32_t)__builtin_clzll(bits) + (offset + count - at);
@@ -268,37 +315,6 @@ uint32_t pleat__occupancy_free_tail(const pleat__occupancy *occupancy, pleat__ru
     return tail;
 }
 
-static inline void change_run(pleat__occupancy *occupancy, pleat__run run, bool in_use)
-{
-    if (run.count == 0)
-        return;
-    if (within_one(occupancy, run)) {
-        change_part(occupancy, run.begin >> occupancy->shift, run.begin & (occupancy->full - 1),
-                    run.count, in_use);
-        return;
-    }
-    cut c = cut_of(occupancy, run);
-    if (c.head != 0)
-        change_part(occupancy, c.first, c.head_offset, c.head, in_use);
-    for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
-        change_whole(occupancy, chunk, in_use);
-    if (c.tail != 0)
-        change_part(occupancy, c.whole_end, 0, c.tail, in_use);
-}
-
-bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__run run)
-{
-    if (!pleat__occupancy_is_free(occupancy, run))
-        return false;
-    change_run(occupancy, run, true);
-    return true;
-}
-
-void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__run run)
-{
-    change_run(occupancy, run, false);
-}
-
 uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk)
 {
     const pleat__chunk_words *masks = &occupancy->masks[chunk];
@@ -306,8 +322,7 @@ uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk
     if (busy == 0)
         return occupancy->used[chunk] == 0 ? occupancy->full : 0;
     uint32_t word = (uint32_t)__builtin_ctzll(busy);
-    return 64 * word +
-           (uint32_t)__builtin_ctzll(word_of(masks, pleat__occupancy_row(occupancy, chunk), word));
+    return 64 * word + (uint32_t)__builtin_ctzll(word_of(occupancy, masks, word));
 }
 
 /* The first granule from `from` on of a chunk in part that is in use, or is not; full when none.
@@ -316,7 +331,6 @@ static uint32_t next_bit(const pleat__occupancy *occupancy, uint32_t chunk, uint
                          bool in_use)
 {
     const pleat__chunk_words *masks = &occupancy->masks[chunk];
-    const uint64_t *row = pleat__occupancy_row(occupancy, chunk);
     if (from == occupancy->full)
         return from;
     uint64_t words = in_use ? masks->whole | masks->part : ~masks->whole;
@@ -325,7 +339,7 @@ static uint32_t next_bit(const pleat__occupancy *occupancy, uint32_t chunk, uint
         uint32_t w = (uint32_t)__builtin_ctzll(words);
         if (w >= occupancy->words)
             break;
-        uint64_t word = word_of(masks, row, w);
+        uint64_t word = word_of(occupancy, masks, w);
         word = (in_use ? word : ~word) & (w == from / 64 ? bits : ~UINT64_C(0));
         if (word != 0)
             return 64 * w + (uint32_t)__builtin_ctzll(word);
@@ -409,14 +423,30 @@ pleat_result pleat__occupancy_walk_free(const pleat__occupancy *occupancy, uint3
     return walk_flush(&walk);
 }
 
+/* Whether the rows that no chunk has, in their list, are as many as were used and are none's now.
+ */
+static bool rows_audit(const pleat__occupancy *occupancy, uint32_t in_use)
+{
+    uint32_t listed = 0, row = occupancy->free_row;
+    for (; row < occupancy->rows_used && listed <= occupancy->rows_used; listed++)
+        row = (uint32_t)row_at(occupancy, row)[0];
+    if (row == PLEAT__NO_ROW && in_use + listed == occupancy->rows_used)
+        return true;
+    fprintf(stderr, "pleat: of %u rows of granules chunks have %u, and %u are free\n",
+            occupancy->rows_used, in_use, listed);
+    return false;
+}
+
 bool pleat__occupancy_audit(const pleat__occupancy *occupancy)
 {
-    for (uint32_t chunk = 0; chunk < occupancy->chunks; chunk++) {
-        const uint64_t *row = pleat__occupancy_row(occupancy, chunk);
+    uint32_t rows = 0;
+    for (uint32_t chunk = 0; chunk < occupancy->chunks && chunk < occupancy->most; chunk++) {
         const pleat__chunk_words *masks = &occupancy->masks[chunk];
         uint32_t set = 64 * (uint32_t)__builtin_popcountll(masks->whole);
         uint64_t parts = 0;
-        for (uint32_t w = 0; w < occupancy->words; w++) {
+        rows += masks->part != 0;
+        const uint64_t *row = masks->part != 0 ? row_at(occupancy, masks->row) : NULL;
+        for (uint32_t w = 0; row != NULL && w < occupancy->words; w++) {
             if (row[w] == 0) /* most, and a processor that is not asked for counts slowly */
                 continue;
             set += (uint32_t)__builtin_popcountll(row[w]);
@@ -429,5 +459,5 @@ bool pleat__occupancy_audit(const pleat__occupancy *occupancy)
             return false;
         }
     }
-    return true;
+    return rows_audit(occupancy, rows);
 }

@@ -8,7 +8,8 @@
  * EQUATIONS  used[c] = granules in use of chunk c. A chunk taken whole has used = full and nothing
  *            else. Otherwise used = 64 x words[c].whole's bits + the bits set in its row: words
  *            that a run covers wholly are a bit of `whole`, the ends of runs are bits of the row,
- *            and `part` has a bit for each word of the row that is not 0.
+ *            and `part` has a bit for each word of the row that is not 0. A chunk has a row while
+ *            `part` is not 0 (D513).
  *
  * COST       A whole chunk is one counter; a part of one is its counter, two masks and at most two
  *            words of the row, so 3 or 4 cache lines however long it is (bits alone: up to 9; a
@@ -34,21 +35,27 @@ static inline uint32_t pleat__granules_of(uint64_t bytes)
 typedef struct pleat__chunk_words {
     uint64_t whole; /* all 64 granules in use by one run */
     uint64_t part;  /* some in use, each by its bit */
+    uint32_t row;   /* its row, where `part` is not 0 */
 } pleat__chunk_words;
 
-#define PLEAT__ROWS 256u /* D273 */
+#define PLEAT__ROWS   256u /* D273 */
+#define PLEAT__NO_ROW UINT32_MAX
 
 typedef struct pleat__occupancy {
     pleat__arena *arena;
     uint16_t *used;            /* per chunk: at most 4,096 granules */
     pleat__chunk_words *masks; /* per chunk */
-    uint64_t **rows;           /* blocks of PLEAT__ROWS chunks' rows, `words` a chunk: as memory
-                                  grows no row moves, and one that is not touched has no page */
+    uint64_t **rows;           /* blocks of PLEAT__ROWS rows, `words` a row: as memory grows no row
+                                  moves, and one that was never used has no page */
+    uint32_t rows_used;        /* so many of them were a chunk's at some time */
+    uint32_t free_row;         /* of those, the one given back last; its first word is the next
+                                  one's number; PLEAT__NO_ROW: none */
     uint32_t shift;            /* granules per chunk: 1 << shift; at least 6 */
     uint32_t full;             /* that number */
     uint32_t words;            /* full / 64, at most 64 */
-    uint32_t chunks;           /* that have rows; a multiple of PLEAT__ROWS */
-    uint32_t capacity;         /* chunks that have counters and masks */
+    uint32_t chunks;           /* a row for each; a multiple of PLEAT__ROWS */
+    uint32_t most;             /* chunks that there may be: tables are made for all of them, and
+                                  what was never used of them has no page (D513) */
 } pleat__occupancy;
 
 /* A run of granules. */
@@ -57,17 +64,13 @@ typedef struct pleat__run {
     uint32_t count;
 } pleat__run;
 
-/* chunk_bytes: a power of two from 32 KiB to 2 MiB; PLEAT_E_UNSUPPORTED for others. */
+/* For at most so many chunks, none yet. chunk_bytes: a power of two from 32 KiB to 2 MiB;
+ * PLEAT_E_UNSUPPORTED for others. */
 PLEAT_NODISCARD pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *arena,
-                                                   uint64_t chunk_bytes, uint32_t chunks);
+                                                   uint64_t chunk_bytes, uint32_t most);
 void pleat__occupancy_release(pleat__occupancy *occupancy);
 /* Room for at least `chunks`; new ones are free. */
 PLEAT_NODISCARD pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks);
-
-static inline uint64_t *pleat__occupancy_row(const pleat__occupancy *occupancy, uint32_t chunk)
-{
-    return occupancy->rows[chunk / PLEAT__ROWS] + (size_t)(chunk % PLEAT__ROWS) * occupancy->words;
-}
 
 /* Asks for the memory that judging a run beginning there will read. */
 static inline void pleat__occupancy_prefetch(const pleat__occupancy *occupancy, uint32_t granule)
@@ -75,8 +78,6 @@ static inline void pleat__occupancy_prefetch(const pleat__occupancy *occupancy, 
     uint32_t chunk = granule >> occupancy->shift;
     __builtin_prefetch(&occupancy->used[chunk], 1);
     __builtin_prefetch(&occupancy->masks[chunk], 1);
-    __builtin_prefetch(
-        pleat__occupancy_row(occupancy, chunk) + (granule & (occupancy->full - 1)) / 64, 1);
 }
 
 /* Takes the run when all of it is free; otherwise false and nothing is changed. */

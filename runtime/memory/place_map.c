@@ -4,10 +4,12 @@
 #include <runtime/memory/place_map.h>
 
 #include <internal/error.h>
+#include <string.h>
 
 /* Entries of the old table that a request looks at: all of them long before the new one is half
  * full. */
-#define STEP 32u /* D488 */
+#define STEP       32u /* D488 */
+#define FIRST_BITS 12u /* logarithm of the first table's entries (D488) */
 
 static pleat_result table_make(pleat__place_map *map, uint32_t bits)
 {
@@ -26,7 +28,10 @@ pleat_result pleat__place_map_init(pleat__place_map *map, pleat__arena *arena, p
                                    uint64_t bytes)
 {
     *map = (pleat__place_map){.arena = arena, .base = base, .bytes = bytes};
-    return table_make(map, 12);
+    PLEAT_TRY(table_make(map, FIRST_BITS));
+    /* Written here, so that the first requests do not wait for its 128 KiB page by page. */
+    memset(map->table.entries, 0, sizeof *map->table.entries << FIRST_BITS);
+    return PLEAT_OK;
 }
 
 void pleat__place_map_release(pleat__place_map *map)

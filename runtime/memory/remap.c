@@ -91,7 +91,8 @@ static uint32_t behind(const search *s, const pleat__view *view, uint32_t page)
 {
     do
         page++;
-    while (page < view->pages && s->heap->pool->first[view->chunks[page]] != view->chunks[page]);
+    while (page < view->pages &&
+           s->heap->pool->span[view->chunks[page]].first != view->chunks[page]);
     return page;
 }
 
@@ -127,7 +128,7 @@ static void look_at(search *s, pleat__view *view, uint32_t begin, uint32_t from)
     if (end > (uint64_t)view->pages << occupancy->shift)
         return;
     uint32_t last = (uint32_t)((end - 1) >> occupancy->shift), chunk = view->chunks[last];
-    uint32_t first = s->heap->pool->first[chunk], at = last - (chunk - first);
+    uint32_t first = s->heap->pool->span[chunk].first, at = last - (chunk - first);
     if (at < from || !is_better(s, view, s->busy[at] - s->busy[from]))
         return;
     uint32_t part = (uint32_t)end - (at << occupancy->shift), until = behind(s, view, at);
@@ -262,22 +263,15 @@ static bool fill_all(const search *s, exchange *x)
     return begin >= best->until || fill(x, begin, best->until);
 }
 
-/* The tables by chunk stay: they are as long as there are chunks. */
-static bool reserve_tables(pleat__heap *heap)
+/* The tables by chunk stay. */
+static bool make_tables(pleat__heap *heap)
 {
-    uint32_t wanted = heap->pool->capacity;
-    if (heap->exchange_capacity >= heap->pool->count)
-        return true;
-    uint8_t *shown = pleat__arena_realloc(heap->arena, heap->shown, wanted);
-    if (shown == NULL)
-        return false;
-    heap->shown = shown;
-    loose *all = pleat__arena_realloc(heap->arena, heap->loose, wanted * sizeof *all);
-    if (all == NULL)
-        return false;
-    heap->loose = all;
-    heap->exchange_capacity = wanted;
-    return true;
+    uint64_t most = heap->pool->region_pages;
+    if (heap->shown == NULL)
+        heap->shown = pleat__arena_calloc_sparse(heap->arena, most, sizeof *heap->shown);
+    if (heap->loose == NULL)
+        heap->loose = pleat__arena_calloc_sparse(heap->arena, most, sizeof *heap->loose);
+    return heap->shown != NULL && heap->loose != NULL;
 }
 
 /* false: free handles do not come out even, or are too many, or there is no host memory. */
@@ -286,7 +280,7 @@ static bool exchange_plan(exchange *x, const search *s)
     const pleat__chunk_pool *pool = x->heap->pool;
     const pleat__view *view = s->best.view;
     x->parts = pleat__arena_alloc(pool->arena, (s->best.handles + 1ull) * sizeof *x->parts);
-    if (x->parts == NULL || !reserve_tables(x->heap))
+    if (x->parts == NULL || !make_tables(x->heap))
         return false;
     x->shown = x->heap->shown;
     x->loose = x->heap->loose;

@@ -77,7 +77,7 @@ static bool is_host_idle(const pleat__heap *heap)
 {
     const pleat__chunk_pool *pool = heap->pool;
     for (uint32_t c = 0; c < pool->count; c++)
-        if (pool->chunks[c] != NULL && pool->chunks[c]->on_host && pool->first[c] == c &&
+        if (pool->chunks[c] != NULL && pool->chunks[c]->on_host && pool->span[c].first == c &&
             pleat__heap_is_idle(heap, c, 0))
             return true;
     return false;
@@ -189,7 +189,7 @@ static uint64_t rest(pleat__heap *heap, uint64_t bytes, const staying *stay, han
 {
     pleat__chunk_pool *pool = heap->pool;
     pleat__fences fences;
-    if (pleat__zones_reserve(heap) != PLEAT_OK || !pleat__gate_fence(pool->gate, &fences))
+    if (!pleat__gate_fence(pool->gate, &fences))
         return 0;
     list_idle(heap, bytes, pleat__streams_kept(heap, &fences), idle);
     leave_staying(pool, stay, idle);
@@ -431,7 +431,7 @@ void pleat__rest_drop(pleat__heap *heap)
 /* By the list alone: a chunk's own word is written by whoever has the turn. */
 static bool run_rests(const pleat__chunk_pool *pool, pleat__run run)
 {
-    uint32_t first = pool->first[pleat__chunk_of(pool, run.begin)];
+    uint32_t first = pool->span[pleat__chunk_of(pool, run.begin)].first;
     size_t at = find_upto(pool, pleat__chunk_of(pool, run.begin + run.count - 1));
     return at < pool->resting_count && pool->resting[at] >= first;
 }
@@ -457,10 +457,11 @@ static void add_run(const pleat__chunk_pool *pool, pleat__run run, handles *all)
     uint32_t last = pleat__chunk_of(pool, run.begin + run.count - 1);
     for (uint32_t c = pleat__chunk_of(pool, run.begin); c <= last; c++) {
         pleat__chunk *handle = pool->chunks[c];
-        if (handle == NULL || !handle->rests || handle->listed || !is_resting(pool, pool->first[c]))
+        if (handle == NULL || !handle->rests || handle->listed ||
+            !is_resting(pool, pool->span[c].first))
             continue;
         handle->listed = true;
-        handles_add(pool, all, pool->first[c]);
+        handles_add(pool, all, pool->span[c].first);
     }
 }
 
@@ -528,7 +529,7 @@ pleat_result pleat__rest_hold(pleat__heap *heap)
 {
     pleat__chunk_pool *pool = heap->pool;
     size_t before = pool->held_run_count;
-    pleat_result result = pleat__zones_reserve(heap);
+    pleat_result result = PLEAT_OK;
     for (uint32_t c = 0; c < pool->count && result == PLEAT_OK; c++)
         if (pool->chunks[c] != NULL && pool->chunks[c]->listed)
             result = pleat__occupancy_walk_free(&pool->occupancy, c, c + 1, NULL, list_free, pool);
@@ -552,7 +553,8 @@ static const pleat__chunk *handle_of(const pleat__chunk_pool *pool, pleat__run r
 /* Whether something is in use on the handle of a run. */
 static bool is_used(const pleat__chunk_pool *pool, pleat__run run)
 {
-    uint32_t c = pool->first[pleat__chunk_of(pool, run.begin)], end = c + pool->chunks[c]->pages;
+    uint32_t c = pool->span[pleat__chunk_of(pool, run.begin)].first,
+             end = c + pool->chunks[c]->pages;
     while (c < end && pool->occupancy.used[c] == 0)
         c++;
     return c < end;

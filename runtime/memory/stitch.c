@@ -50,7 +50,8 @@ static pleat__run handle_of(const pleat__heap *heap, uint32_t granule)
     const pleat__chunk_pool *pool = heap->pool;
     uint32_t chunk = pleat__chunk_of(pool, granule);
     uint32_t shift = pool->occupancy.shift;
-    return (pleat__run){pool->first[chunk] << shift, pleat__handle_chunks(pool, chunk) << shift};
+    return (pleat__run){pool->span[chunk].first << shift, pleat__handle_chunks(pool, chunk)
+                                                              << shift};
 }
 
 static uint32_t end_of(pleat__run run)

@@ -415,8 +415,9 @@ static pleat_result create_parts(policy *self)
         PLEAT_TRY(load_items(self));
         PLEAT_TRY(load_windows(self));
     }
-    PLEAT_TRY(pleat__occupancy_init(&self->occupancy, arena, self->unit,
-                                    (uint32_t)(self->pool_bytes / self->unit) + 1));
+    uint32_t units = (uint32_t)(self->pool_bytes / self->unit) + 1;
+    PLEAT_TRY(pleat__occupancy_init(&self->occupancy, arena, self->unit, units));
+    PLEAT_TRY(pleat__occupancy_grow(&self->occupancy, units));
     PLEAT_TRY(pleat__place_map_init(&self->placed, arena, 0, 0));
     PLEAT_TRY(
         pleat__bits_create(arena, self->pool_bytes / PLEAT__GRANULE_BYTES + 1, &self->starts));

@@ -198,9 +198,12 @@ static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
     pool->home[3]++;
     assert_false(pleat__chunks_audit(pool));
     pool->home[3]--;
-    pool->first[5]--;
+    pool->span[5].first--;
     assert_false(pleat__chunks_audit(pool));
-    pool->first[5]++;
+    pool->span[5].first++;
+    pool->span[5].behind++;
+    assert_false(pleat__chunks_audit(pool));
+    pool->span[5].behind--;
     view->chunks[1] = CHUNKS;
     assert_false(pleat__views_audit(&f.heap, false, 0, 0));
     view->chunks[1] = 1;
@@ -208,6 +211,27 @@ static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
     assert_false(pleat__views_audit(&f.heap, false, 0, 1));
     view->live--;
     assert_true(pleat__chunks_audit(pool) && pleat__views_audit(&f.heap, false, 0, 0));
+    end(&f);
+}
+
+/* R3, R5: each chunk says how far its handle goes. */
+static void audit_holds_while_handles_at_rest_are_joined_split_and_dropped(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f);
+    pleat__chunk_pool *pool = &f.g.pool;
+    assert_ok(pleat__chunk_pool_promise(pool, 4));
+    for (uint32_t next = 1; next < 4; next++) {
+        assert_true(pleat__chunk_pool_join(pool, CHUNKS, CHUNKS + next));
+        assert_true(pleat__chunks_audit(pool));
+        assert_int_equal(pleat__handle_chunks(pool, CHUNKS), next + 1);
+    }
+    assert_true(pleat__chunk_pool_split(pool, CHUNKS + 1));
+    assert_true(pleat__chunks_audit(pool));
+    assert_int_equal(pleat__handle_chunks(pool, CHUNKS), 1);
+    assert_int_equal(pleat__handle_chunks(pool, CHUNKS + 3), 3);
+    assert_int_equal(pleat__first_of(pool, CHUNKS + 3), CHUNKS + 1);
     end(&f);
 }
 
@@ -219,6 +243,7 @@ int main(void)
         cmocka_unit_test(dropped_leave_what_a_capturing_stream_may_use),
         cmocka_unit_test(dropped_that_cannot_be_unmapped_go_later),
         cmocka_unit_test(audit_finds_what_disagrees_in_chunks_and_views),
+        cmocka_unit_test(audit_holds_while_handles_at_rest_are_joined_split_and_dropped),
     };
     return cmocka_run_group_tests_name("dropped", tests, NULL, NULL);
 }

@@ -22,7 +22,8 @@ static int begin(void **state)
 {
     fixture *f = test_calloc(1, sizeof *f);
     assert_ok(pleat__arena_create(&f->arena));
-    assert_ok(pleat__occupancy_init(&f->occupancy, f->arena, CHUNK, CHUNKS));
+    assert_ok(pleat__occupancy_init(&f->occupancy, f->arena, CHUNK, 4 * PLEAT__ROWS + 1));
+    assert_ok(pleat__occupancy_grow(&f->occupancy, CHUNKS));
     *state = f;
     return 0;
 }
@@ -220,6 +221,40 @@ static void occupancy_grows_and_keeps(void **state)
     }
 }
 
+/* A chunk that is in use in part has a row of granules, which serves the next one when that ends:
+ * memory that a job goes through takes as few rows as it has ends of tensors at a time. (R1.) */
+static void occupancy_rows_serve_again(void **state)
+{
+    fixture *f = *state;
+    for (uint32_t chunk = 0; chunk + 1 < CHUNKS; chunk++) {
+        pleat__run within = {chunk * G + 3, 70}, across = {chunk * G + 100, G};
+        assert_true(pleat__occupancy_take(&f->occupancy, within));
+        assert_true(pleat__occupancy_take(&f->occupancy, across));
+        assert_int_equal(f->occupancy.rows_used, 2);
+        assert_true(pleat__occupancy_audit(&f->occupancy));
+        pleat__occupancy_give(&f->occupancy, within);
+        pleat__occupancy_give(&f->occupancy, across);
+        assert_true(pleat__occupancy_audit(&f->occupancy));
+        assert_true(pleat__occupancy_is_free(&f->occupancy, (pleat__run){0, ALL}));
+    }
+    /* Whole words need none. */
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){64, 128}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){2 * G + 1, 5}));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){4 * G + 1, 5}));
+    assert_int_equal(f->occupancy.rows_used, 2);
+    f->occupancy.free_row = 0;
+    assert_false(pleat__occupancy_audit(&f->occupancy));
+}
+
+static void occupancy_of_more_chunks_than_there_may_be_is_refused(void **state)
+{
+    fixture *f = *state;
+    assert_result(pleat__occupancy_grow(&f->occupancy, 4 * PLEAT__ROWS + 2), PLEAT_E_LIMIT);
+    assert_ok(pleat__occupancy_grow(&f->occupancy, 4 * PLEAT__ROWS + 1));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){4 * PLEAT__ROWS * G + 1, G - 1}));
+    assert_true(pleat__occupancy_audit(&f->occupancy));
+}
+
 /* ---- free runs ---- */
 
 /* The smallest run of the model that holds `count`, the lowest among equals. */
@@ -400,6 +435,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(occupancy_walk_joins_runs_up_to_breaks, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_walk_agrees_with_a_map_of_bytes, begin, end),
         cmocka_unit_test_setup_teardown(occupancy_grows_and_keeps, begin, end),
+        cmocka_unit_test_setup_teardown(occupancy_rows_serve_again, begin, end),
+        cmocka_unit_test_setup_teardown(occupancy_of_more_chunks_than_there_may_be_is_refused,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(free_runs_best_fit_agrees_with_a_map_of_bytes, begin, end),
         cmocka_unit_test_setup_teardown(zones_run_ends_at_a_break_or_another_zone, begin, end),
         cmocka_unit_test_setup_teardown(free_runs_join_where_memory_goes_on_only, begin, end),

@@ -398,7 +398,7 @@ static uint32_t assert_whole_handles(fixture *f, const pleat__view *view, uint32
 {
     const pleat__chunk_pool *pool = heap_of(f)->pool;
     for (uint32_t i = 0; i < view->pages; i++) {
-        uint32_t within = view->chunks[i] - pool->first[view->chunks[i]];
+        uint32_t within = view->chunks[i] - pool->span[view->chunks[i]].first;
         assert_in_range(within, 0, i);
         assert_int_equal(view->chunks[i - within], view->chunks[i] - within);
     }
