@@ -7,6 +7,7 @@ import io
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -320,6 +321,30 @@ class Shim(unittest.TestCase):
             source.write_text("int main() { return undeclared_name; }\n")
             with self.assertRaisesRegex(pleat.UnavailableError, "undeclared_name"):
                 _shim.compile_with([*_shim.compiler(), str(source), "-o", str(source) + ".out"])
+
+    def test_nothing_of_a_compiler_is_left_where_pleat_libtorch_is_ended(self):
+        with tempfile.TemporaryDirectory() as folder:
+            header, part = pathlib.Path(folder, "include/torch/headeronly/version.h"), pathlib.Path(folder, "part")
+            header.parent.mkdir(parents=True)
+            header.write_text("#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 9\n")
+            compiler = ["sh", "-c", "sleep 60 & echo $! > %s.new; mv %s.new %s; wait" % (part, part, part)]
+            code = ("from pleat import libtorch\nlibtorch.command = lambda folder, output: %r\nlibtorch.main([%r, '-o', %r])"
+                    % (compiler, folder, folder + "/made.so"))
+            for number, ended in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)):
+                begun = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True,
+                                         env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")))
+                self.comes(part.exists)
+                process = part.read_text().strip()
+                part.unlink()
+                begun.send_signal(number)
+                self.assertEqual((begun.communicate(timeout=20)[1], begun.returncode), ("", ended))
+                self.comes(lambda: not os.path.exists("/proc/%s/exe" % process))
+
+    def comes(self, true):
+        end = time.monotonic() + 20
+        while not true() and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertTrue(true())
 
     def test_compiles_against_torch(self):
         python = os.environ.get("PLEAT_TORCH_PYTHON", sys.executable)

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -431,6 +432,19 @@ class Scripted(torch.nn.Module):
 
 assert torch.jit.script(Scripted())(torch.ones(2, 3, 4)).shape == (2, 3, 4)
 """
+# Writes each signal that it has had, half a second after the first.
+COUNTS = """
+import signal, sys, time
+had = []
+for number in signal.SIGINT, signal.SIGTERM:
+    signal.signal(number, lambda number, frame: had.append(number))
+print("ready", flush=True)
+end = time.monotonic() + 10
+while not had and time.monotonic() < end:
+    time.sleep(0.01)
+time.sleep(0.5)
+print(*map(int, had))
+"""
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
 
@@ -451,6 +465,12 @@ def run_words(*words, options=(), **named):
     return subprocess.run([sys.executable, "-m", "pleat.estimate", *options, "--", *words],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")), **named)
+
+
+def begin(*words, stderr=None, start_new_session=False, **variables):
+    return subprocess.Popen([sys.executable, "-m", "pleat.estimate", "--", *words], stdout=subprocess.PIPE, stderr=stderr,
+                            text=True, start_new_session=start_new_session,
+                            env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch"), **variables))
 
 
 class Storage:
@@ -644,7 +664,7 @@ class Command(unittest.TestCase):
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_one_that_a_signal_ended_is_told_as_a_shell_does(self):
-        for name, code in (("INT", 130), ("SEGV", 139), ("KILL", 137)):
+        for name, code in (("INT", -signal.SIGINT), ("SEGV", 139), ("KILL", 137)):
             done = run_words("sh", "-c", "kill -%s $$" % name)
             self.assertEqual((done.returncode, done.stderr),
                              (code, "pleat estimate: error: the program was ended by the signal SIG%s\n" % name))
@@ -686,11 +706,41 @@ class Command(unittest.TestCase):
             self.assertTrue(said.getvalue().endswith("\r\033[Kestimate   allocators        1 s\r\033[K"), said.getvalue())
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_a_program_has_a_signal_once(self):
+        """Also where it was sent to the command alone, or to that first and then to all of its group, as `timeout` does.
+        The command ends by SIGINT, or a shell's loop would go on."""
+        def alone(begun, number):
+            begun.send_signal(number)
+
+        def group(begun, number):
+            os.killpg(begun.pid, number)
+
+        def first_alone(begun, number):
+            alone(begun, number)
+            group(begun, number)
+
+        for send in alone, group, first_alone:
+            for number, code in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)):
+                with begin(sys.executable, "-c", COUNTS, stderr=subprocess.PIPE, start_new_session=True) as begun:
+                    self.assertEqual(begun.stdout.readline(), "ready\n")
+                    send(begun, number)
+                    self.assertEqual(begun.communicate(timeout=20)[0], "%d\n" % number, send)
+                    self.assertEqual(begun.returncode, code, send)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_what_cannot_be_executed_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "program")
+            path.write_text("none that a system knows")
+            path.chmod(0o755)
+            done = run_words(str(path))
+        self.assertEqual((done.returncode, done.stderr),
+                         (126, "pleat estimate: error: %s: Exec format error\n" % path))
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_one_that_is_terminated_leaves_nothing(self):
         with tempfile.TemporaryDirectory() as folder:
-            begun = subprocess.Popen([sys.executable, "-m", "pleat.estimate", "--", "sh", "-c", "echo $$; exec sleep 60"],
-                                     stdout=subprocess.PIPE, text=True,
-                                     env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch"), TMPDIR=folder))
+            begun = begin("sh", "-c", "echo $$; exec sleep 60", TMPDIR=folder)
             program = int(begun.stdout.readline())
             self.assertEqual(len(os.listdir(folder)), 1)
             begun.terminate()
@@ -764,7 +814,7 @@ class Program(unittest.TestCase):
     def test_an_interrupted_program_is_told_as_far_as_it_came(self):
         done = run_started("--json", program="import os, signal, torch\nkept = torch.empty(1 << 20, device='cuda')\n"
                    "os.kill(os.getpid(), signal.SIGINT)\nsignal.pause()")
-        self.assertEqual(done.returncode, 130, done.stderr)
+        self.assertEqual(done.returncode, -signal.SIGINT, done.stderr)
         told = json.loads(done.stdout)
         self.assertEqual((told["interrupted"], told["peak_live_bytes"]), (True, 4 * MIB))
         told = estimate.lines(estimate.parse(["--", "true"]), told)
@@ -775,7 +825,7 @@ class Program(unittest.TestCase):
         text = ("import os, signal, sys, torch\nkept = torch.empty(1 << 20, device='cuda')\ntry:\n"
                 "    os.kill(0, signal.SIGINT)\n    signal.pause()\nexcept KeyboardInterrupt:\n    sys.exit(1)")
         done = run_words(sys.executable, "-c", text, options=["--json"], start_new_session=True)
-        self.assertEqual(done.returncode, 130, done.stderr)
+        self.assertEqual(done.returncode, -signal.SIGINT, done.stderr)
         told = json.loads(done.stdout)
         self.assertEqual((told["interrupted"], told["peak_live_bytes"]), (True, 4 * MIB))
 

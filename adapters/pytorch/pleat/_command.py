@@ -4,7 +4,7 @@ import os
 import pathlib
 import sys
 
-from . import estimate, libtorch, run
+from . import _signals, estimate, libtorch, run
 
 PYTHON = {"estimate": estimate.main, "libtorch": libtorch.main, "run": run.main}
 BINARY = pathlib.Path(__file__).resolve().parent / "bin" / "pleat"
@@ -17,7 +17,7 @@ def main():
     if asked and asked[0] in PYTHON:
         PYTHON[asked[0]](asked[1:])
         return
-    run.restore_signals()
+    _signals.restore_ignored()
     try:
         os.execv(BINARY, ["pleat", *sys.argv[1:]])
     except OSError as problem:

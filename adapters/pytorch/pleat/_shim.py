@@ -220,9 +220,9 @@ def command(torch_folder, abi, version, output, object_only=False):
     return line + (["-c"] if object_only else libraries(torch_folder))
 
 
-def compile_with(line):
+def compile_with(line, run=subprocess.run):
     """Runs the compiler; UnavailableError with its first errors."""
-    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == 0:
         return
     # The linker's last line has "error" in it, what is wrong is said before that.

@@ -10,11 +10,10 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import tempfile
 
-from . import _job, _plans, _progress, run
+from . import _job, _plans, _progress, _signals, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 GIB, TIB = 1 << 30, 1 << 40
@@ -200,21 +199,11 @@ def lines(options, figures):
     return ["pleat estimate: " + line for line in made]
 
 
-def begin_program():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    run.restore_signals()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-
-
 def signal_name(number):
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time one
         return str(number)
-
-
-def end(number, frame):
-    sys.exit(128 + number)
 
 
 def steps_of(folder):
@@ -225,48 +214,40 @@ def steps_of(folder):
 
 
 def run_program(words, variables):
-    """How the program ended, and whether a SIGINT came before, which is the program's to act on. When this process is
-    terminated the program goes, and so does what was made for it."""
-    interrupts = []
-    signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
-    signal.signal(signal.SIGTERM, end)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the program is known
-    program = subprocess.Popen(words, env=variables, preexec_fn=begin_program)
+    beside = _progress.beside("estimate", lambda: steps_of(variables["PLEAT_ESTIMATE"]))
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        with _progress.beside("estimate", lambda: steps_of(variables["PLEAT_ESTIMATE"])):
-            code = program.wait()
-        signal.signal(signal.SIGINT, end)
-        return code, bool(interrupts)
-    except BaseException:
-        program.kill()
-        program.wait()
-        raise
+        return _signals.run(words, variables, beside)
+    except OSError as problem:
+        run.cannot_execute(words[0], problem, "estimate")
 
 
+@_signals.ending_by_interrupts
 def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
     program = run.program_of(options.program[0], "estimate")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it begins in the background of a script
+    signal.signal(signal.SIGTERM, _signals.end)
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:
-        code, interrupted = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
+        interrupted, code = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
         left_nothing = len(list(pathlib.Path(folder).glob("*.begun")))
         # One that was ended while it wrote has left a part, which is nothing.
         snapshots = sorted(str(path) for path in pathlib.Path(folder).glob("*.pickle")
                            if not path.with_suffix(".begun").exists())
         # Where SIGINT came to the program alone, Python says it by the signal itself, a shell by its number.
-        interrupted = bool(snapshots) and (interrupted or code in (-signal.SIGINT, 128 + signal.SIGINT))
-        if code < 0 and not interrupted:
+        interrupted = interrupted or code in (-signal.SIGINT, _signals.INTERRUPTED)
+        known = interrupted and snapshots
+        if code < 0 and not known:
             run.fail(128 - code, "the program was ended by the signal %s" % signal_name(-code), "estimate")
-        if code and not interrupted:
-            run.fail(code, "the program ended with %d" % code, "estimate")
+        if code and not known:
+            run.fail(_signals.INTERRUPTED if interrupted else code, "the program ended with %d" % code, "estimate")
         if not snapshots:
-            run.fail(1, unknown(left_nothing) + "; let each end by itself" if left_nothing else
+            run.fail(_signals.INTERRUPTED if interrupted else 1, unknown(left_nothing) + "; let each end by itself" if left_nothing else
                      "nothing was allocated on a GPU: does the program use the device 'cuda'?", "estimate")
         try:
             tell(options, snapshots, left_nothing, interrupted)
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
             run.fail(run.BAD_FILE, str(problem), "estimate")
-    sys.exit(128 + signal.SIGINT if interrupted else 0)
+    sys.exit(_signals.INTERRUPTED if interrupted else 0)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 import os
 import pathlib
 import re
+import signal
 import sys
 
-from . import UnavailableError, _plans, _shim, run
+from . import UnavailableError, _plans, _shim, _signals, run
 
 BAD_FILE, FAILED = 3, 5
 
@@ -57,6 +58,7 @@ def command(folder, output):
     return line
 
 
+@_signals.ending_by_interrupts
 def main(arguments=None):
     options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     folder = pathlib.Path(options.folder).resolve()
@@ -68,9 +70,10 @@ def main(arguments=None):
         version(folder)
     except UnavailableError as problem:
         run.fail(BAD_FILE, str(problem), "libtorch")
+    signal.signal(signal.SIGTERM, _signals.end)
     try:
         line = command(folder, output)
-        _shim.compile_with(line)
+        _shim.compile_with(line, _signals.run_apart)
     except UnavailableError as problem:
         run.fail(FAILED, str(problem).replace("pleat: ", "", 1), "libtorch")
     run.say(output + "\n", "libtorch")

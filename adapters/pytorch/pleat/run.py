@@ -10,10 +10,9 @@ import errno
 import os
 import pathlib
 import shutil
-import signal
 import sys
 
-from . import _POLICIES, _job, _parse_budget, _plans, _variables
+from . import _POLICIES, _job, _parse_budget, _plans, _signals, _variables
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 126, 127
@@ -226,12 +225,6 @@ def say(text, command):
         fail(CANNOT_DRAW, "standard output cannot be written: %s" % problem.strerror, command)
 
 
-def restore_signals():
-    """Those that Python ignores from its start on: a program expects what they do."""
-    for name in ("SIGPIPE", "SIGXFSZ"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-
-
 def program_of(name, command="run"):
     """The program's path, as a shell finds it."""
     path = shutil.which(name)
@@ -248,6 +241,11 @@ def program_of(name, command="run"):
     fail(NOT_FOUND, "there is no program %r%s" % (name, script), command)
 
 
+def cannot_execute(program, problem, command="run"):
+    fail(NOT_FOUND if problem.errno == errno.ENOENT else CANNOT_RUN, "%s: %s" % (program, problem.strerror), command)
+
+
+@_signals.ending_by_interrupts
 def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
     made = environment(options, os.environ)
@@ -271,13 +269,12 @@ def main(arguments=None):
     made["PLEAT_RUN_PID"] = str(os.getpid())
     sys.stdout.flush()
     sys.stderr.flush()
-    restore_signals()
+    _signals.restore_ignored()
     # The program takes this process's place: signals and its exit code are its own.
     try:
         os.execve(program, options.program, made)
     except OSError as problem:
-        fail(NOT_FOUND if problem.errno == errno.ENOENT else CANNOT_RUN,
-             "%s: %s" % (program, problem.strerror))
+        cannot_execute(program, problem)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,137 @@
+"""Signals to a command that waits for another program.
+
+What a terminal sends, and `timeout`, comes to the whole process group, and so to a program in it by itself; what is sent
+to the command alone is passed on. Nothing of a signal says which of the two it was: so a process is kept in the group
+that does nothing, and a signal that has ended it was the group's.
+"""
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+
+WAITED = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
+INTERRUPTED = 128 + signal.SIGINT  # as a shell says it
+GROUP = 0.2  # seconds in which a signal has come to all of a group, where `timeout` sends it to one of it first
+GRACE = 5  # seconds that a program has to end by SIGTERM
+
+
+def restore_ignored():
+    """Those that Python ignores from its start on: a program expects what they do."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def restore():
+    """Those and what is waited for here."""
+    restore_ignored()
+    for number in WAITED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED)
+
+
+class Witness:
+    """The process in the group that does nothing. It ends with this one, however that ends."""
+
+    def __init__(self):
+        self.begin()
+
+    def begin(self):
+        waited, self.held = os.pipe()
+        self.process = os.fork()
+        if not self.process:
+            try:
+                os.close(self.held)
+                restore()
+                os.read(waited, 1)
+            finally:
+                os._exit(0)
+        os.close(waited)
+
+    def end(self):
+        """How it ended, by the signal's number below 0."""
+        os.close(self.held)
+        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+
+    def has_had(self, number):
+        """Whether a signal that has just come to this process was sent to the group. What came meanwhile is the same."""
+        time.sleep(GROUP)
+        ended_by = self.end()
+        self.begin()
+        if number in signal.sigpending():
+            signal.sigwait({number})
+        return ended_by == -number
+
+
+def waited_for(program, witness):
+    """Waits for a program's end, with WAITED blocked; whether a SIGINT came before. A SIGTERM ends this process."""
+    interrupted = False
+    while program.poll() is None:
+        number = signal.sigwait(WAITED)
+        if number == signal.SIGCHLD:
+            continue
+        if not witness.has_had(number):
+            program.send_signal(number)
+        if number == signal.SIGTERM:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.wait(GRACE)
+            end(number)
+        interrupted = True
+    return interrupted
+
+
+def run(words, variables, beside):
+    """How a program in this process's group ended, and whether a SIGINT came before, which is the program's to act on.
+    `beside` is entered meanwhile. When this process is to end the program goes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored no end is told
+    signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
+    witness = Witness()
+    try:
+        program = subprocess.Popen(words, env=variables, preexec_fn=restore)
+        try:
+            with beside:
+                return waited_for(program, witness), program.returncode
+        except BaseException:
+            program.kill()
+            program.wait()
+            raise
+    finally:
+        witness.end()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED)
+
+
+def run_apart(words, **named):
+    """As subprocess.run, in a group of its own, which ends as a whole when this process is to: a compiler's parts do not end
+    with it, nor are its files removed where it is killed."""
+    with subprocess.Popen(words, start_new_session=True, **named) as process:
+        try:
+            output = process.communicate()[0]
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, output)
+
+
+def end(number, frame=None):
+    sys.exit(128 + number)
+
+
+def ending_by_interrupts(main):
+    """A command that a SIGINT ends does so without a traceback, and by the signal, as it does for SystemExit(INTERRUPTED): a
+    shell goes on in a loop after one that ends otherwise."""
+
+    @functools.wraps(main)
+    def ending(*arguments):
+        try:
+            main(*arguments)
+        except (KeyboardInterrupt, SystemExit) as ended:
+            if getattr(ended, "code", INTERRUPTED) != INTERRUPTED:
+                raise
+            sys.stdout.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return ending
