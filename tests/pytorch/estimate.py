@@ -121,7 +121,10 @@ optimizer = torch.optim.AdamW(model.parameters())
 loss = model(torch.randn(8, 1024, device="cuda")).sum()
 loss.backward()
 optimizer.step()
-assert f"{loss:.3f} {loss}" == "1.000 1.0" and "FakeTensor" in f"{model.weight}"
+assert f"{loss:.3f} {loss}" == "1.000 1.0"
+assert str([loss]) == "[tensor(1.0, device='cuda:0', grad_fn=<SumBackward0>)]", str([loss])
+assert str(model.weight) == "Parameter(tensor(..., device='cuda:0', size=(1024, 1024), requires_grad=True))", str(model.weight)
+assert repr(torch.tensor(3).cuda()) == "tensor(3, device='cuda:0', dtype=torch.int64)"
 assert torch.tensor([[loss.detach(), 2], (loss.detach(), 3.0)]).tolist() == [[1, 2], [1, 3]]
 torch.nn.utils.weight_norm(torch.nn.Linear(8, 8)).cuda()(torch.ones(8, device="cuda"))
 copy.deepcopy(torch.nn.Linear(8, 8)).cuda()
@@ -444,6 +447,26 @@ while not had and time.monotonic() < end:
     time.sleep(0.01)
 time.sleep(0.5)
 print(*map(int, had))
+"""
+# One error is expected, another one comes before the program's, which is below what stands in the place of torch's.
+FAILS = """
+import torch
+x = torch.ones(3, 4, device="cuda")
+try:
+    x @ x
+except RuntimeError:
+    pass
+
+class Own(torch.nn.Module):
+    def _apply(self, function, recurse=True):
+        x = "mine"
+        raise ValueError(x)
+
+try:
+    x @ x
+except RuntimeError:
+    x = torch.nn.Sequential(Own())
+    x.cuda()
 """
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
@@ -884,9 +907,20 @@ class Program(unittest.TestCase):
     def test_a_size_of_unknown_values_is_refused_by_name(self):
         done = run_started(program=REFUSED)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"what aten\._unique2\.default returns has a shape that depends on values of "
-                         r"tensors of \(1000,\), which have no contents here")
-        self.assertIn("record it on a GPU", done.stderr)
+        self.assertRegex(done.stderr, r"^pleat estimate: \S+/program\.py:1, in <module>: what aten\._unique2\.default returns "
+                         r"has a shape that depends on values of tensors of \(1000,\), which have no contents here, .* or "
+                         r"record it on a GPU\npleat estimate: error: the program ended with 1\n$")
+
+    def test_an_error_of_the_program_has_its_own_traceback(self):
+        done = run_started(program=FAILS)
+        self.assertEqual(done.returncode, 1)
+        lines = done.stderr.splitlines()
+        told = [line.strip() for line in lines[lines.index("Traceback (most recent call last):"):] if "started.py" not in line]
+        shown = [line for line in told if line.startswith(("x @ x", "x.cuda", "raise", "RuntimeError", "ValueError"))]
+        self.assertEqual(shown, ["x @ x", "RuntimeError: a and b must have same reduction dim, but got [3, 4] X [3, 4].",
+                                 "x.cuda()", "raise ValueError(x)", "ValueError: mine"], done.stderr)
+        self.assertEqual([line for line in told if "_fake.py" in line or "fake_tensor" in line], [], done.stderr)
+        self.assertEqual(lines[0], "Traceback (most recent call last):")  # nothing of what the program expected
 
 
 if __name__ == "__main__":

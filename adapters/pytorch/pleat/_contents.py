@@ -12,6 +12,8 @@ those of what it was given. What a checkpoint computes again is then what it was
 
 import zlib
 
+from . import _errors
+
 # Of aten's operators those that choose by value, whose results the sizes of other tensors may follow.
 CHOOSE = frozenset((
     "topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial", "eq", "ne", "lt", "le", "gt", "ge",
@@ -24,15 +26,15 @@ BYTES_MOST_WHOLE = 1 << 30
 HELD, NUMBER = "_pleat_contents", "_pleat_number"  # of a storage
 
 
-class Refused(RuntimeError):
+class Refused(_errors.Refusal):
     """What the program uses has no place among tensors without contents."""
 
     def __init__(self, name):
-        super().__init__("pleat estimate: %s cannot be estimated without a GPU: give the program what stands in its "
+        super().__init__("%s cannot be estimated without a GPU: give the program what stands in its "
                          "place, or record it on a GPU" % name)
 
 
-class Unknown(RuntimeError):
+class Unknown(_errors.Refusal):
     """The shape of what an operator returns depends on values that are not there."""
 
 
@@ -222,16 +224,16 @@ class Contents:
             return None
         return self.compute(function, args, kwargs, kind.name in CHOOSE and bool(fresh))
 
-    def shaped(self, function, args, kwargs, problem):
+    def shaped(self, function, args, kwargs):
         """What an operator returns whose shape torch cannot tell without contents; Unknown: nor can this."""
         fake = next((leaf for leaf in self.tensors(args, kwargs) if self.is_fake(leaf)), None)
         done = None if fake is None else self.compute(function, args, kwargs, True)
         if done is None:
             sizes = ", ".join(str(tuple(leaf.size())) for leaf in self.tensors(args, kwargs))
             raise Unknown(
-                "pleat estimate: what %s returns has a shape that depends on values of tensors of %s, which have no "
-                "contents here, and were not drawn; give the program fixed sizes in that place, or record it on a GPU "
-                "(%s)" % (function, sizes or "no size", type(problem).__name__)) from problem
+                "what %s returns has a shape that depends on values of tensors of %s, which have no "
+                "contents here, and were not drawn; give the program fixed sizes in that place, or record it on a GPU"
+                % (function, sizes or "no size")) from None
         number = zlib.crc32(repr((str(function), [self.number(leaf) for leaf in self.tensors(args, kwargs)])).encode())
 
         def without(leaf):

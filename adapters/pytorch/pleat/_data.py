@@ -5,13 +5,14 @@ made before does not know. Here a parameter stays the one that it is, as on a GP
 """
 
 from ._contents import Refused
+from ._errors import Refusal
 
 
 def become(torch, tensor, made):
     """Makes a tensor of the host another one, without contents; who has the tensor has that one. RuntimeError: a graph
     has what it was."""
     if tensor._use_count() > 1 or not tensor.is_leaf:
-        raise RuntimeError("pleat estimate: a graph of autograd has this tensor of the host: move it before it is used")
+        raise Refusal("a graph of autograd has this tensor of the host: move it before it is used")
     if isinstance(tensor, torch.nn.Parameter):
         made = torch.nn.Parameter(made, tensor.requires_grad)
     else:

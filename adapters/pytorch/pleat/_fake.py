@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 
-from . import _checkpoints, _collectives, _contents, _data, _safetensors, _statistics
+from . import _checkpoints, _collectives, _contents, _data, _errors, _safetensors, _statistics
 
 MIB = 1 << 20
 # Of aten's operators those of recurrent layers.
@@ -335,8 +335,8 @@ def watching(torch, recorder):
                 with fakes:
                     given = tree_map(without_contents, (args, kwargs)) if are_there else (args, kwargs)
                     result = function(*given[0], **given[1])
-            except depends as problem:
-                return contents.shaped(function, args, kwargs, problem)
+            except depends:
+                return contents.shaped(function, args, kwargs)
             contents.follow(function, args, kwargs, result)
             return result
 
@@ -364,6 +364,14 @@ def read_by(torch, fake_type, contents):
     def formatted(self, spec):
         return format(self.detach().item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 
+    def shown(self, *, tensor_contents=None):
+        """As torch shows a tensor, and one number as the program reads it."""
+        if tensor_contents is None and self.dim() == 0:
+            text = own(self, tensor_contents=str(contents.value(self.detach()))).replace(", size=()", "", 1)
+        else:
+            text = own(self, tensor_contents=tensor_contents)
+        return text.replace(fake_type.__name__ + "(", "tensor(", 1)
+
     def numpy(self, *, force=False):
         if self.device.type != "cpu" and not force:
             raise TypeError("can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
@@ -372,7 +380,7 @@ def read_by(torch, fake_type, contents):
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         return contents.read(self).numpy()
 
-    made_of_numbers = torch.tensor
+    own, made_of_numbers = fake_type.__repr__, torch.tensor
 
     def numbers(data):
         if isinstance(data, (list, tuple)):
@@ -383,7 +391,7 @@ def read_by(torch, fake_type, contents):
     def tensor(data, **named):
         return made_of_numbers(numbers(data) if isinstance(data, (list, tuple)) else data, **named)
 
-    fake_type.__format__, fake_type.numpy, torch.tensor = formatted, numpy, tensor
+    fake_type.__format__, fake_type.__repr__, fake_type.numpy, torch.tensor = formatted, shown, numpy, tensor
     fake_type.data_ptr = lambda self: 0  # torch's own warns, and torch asks where it copies one
     # Other processes may have them, of the GPU as always, and of the host as there is nothing to share.
     fake_type.share_memory_, fake_type.is_shared = lambda self: self, lambda self: True
@@ -452,6 +460,7 @@ def begin(folder):
     if torch.version.cuda is None:
         sys.exit("pleat estimate: torch %s is built without CUDA: it needs one with CUDA, though no GPU"
                  % torch.__version__)
+    _errors.stand(torch)
     watch_recurrent(torch, FakeTensor)
     refuse_graphs(torch)
     fuse_nothing(torch)
