@@ -18,26 +18,31 @@ enum {
     CLI_FAILED = 5,        /* anything else: the system or the driver */
 };
 
-/* X(name, one line of help): every subcommand, cli_<name> in cmd/<name>.c. */
-#define CLI_COMMANDS(X)                                                                            \
-    X(bench, "measure this machine")                                                               \
-    X(compare, "run a trace through several allocators, side by side")                             \
-    X(conf, "print the runtime's settings")                                                        \
-    X(explain, "say in words where a job's memory goes, and what would help")                      \
-    X(export, "write a trace in forms that other programs read")                                   \
+/* Every subcommand, as a new user meets them. X(name, one line of help): cli_<name> in
+ * cmd/<name>.c; BESIDE(...): a program of its own beside the command. */
+#define CLI_COMMANDS(X, BESIDE)                                                                    \
+    BESIDE(run, "run a program with Pleat as PyTorch's allocator")                                 \
+    BESIDE(estimate, "run a program without a GPU, and say what it would take")                    \
     X(import, "read a torch memory snapshot into a trace")                                         \
+    X(explain, "say in words where a job's memory goes, and what would help")                      \
     X(plan, "plan a training iteration's memory")                                                  \
-    X(plans, "show and remove the plans that runs left for the next ones")                         \
-    X(remat, "run an operator log under a budget, computing again what was evicted")               \
-    X(replay, "run a trace through an allocator on real memory")                                   \
+    X(compare, "run a trace through several allocators, side by side")                             \
     X(report, "draw physical against virtual footprint, as a page")                                \
-    X(tenants, "show and change who shares a GPU, and on what terms")                              \
-    X(top, "show the memory of running programs")                                                  \
+    X(replay, "run a trace through an allocator on real memory")                                   \
     X(verify, "prove a plan")                                                                      \
+    X(top, "show the memory of running programs")                                                  \
+    X(plans, "show and remove the plans that runs left for the next ones")                         \
+    X(tenants, "show and change who shares a GPU, and on what terms")                              \
+    X(export, "write a trace in forms that other programs read")                                   \
+    X(remat, "run an operator log under a budget, computing again what was evicted")               \
+    BESIDE(libtorch, "build Pleat's allocator for C++ programs with libtorch")                     \
+    X(conf, "print the runtime's settings")                                                        \
+    X(bench, "measure this machine")                                                               \
     X(version, "print the version")
 
 #define CLI_DECLARE(name, help) int cli_##name(int argc, char **argv);
-CLI_COMMANDS(CLI_DECLARE)
+#define CLI_NOTHING(name, help)
+CLI_COMMANDS(CLI_DECLARE, CLI_NOTHING)
 #undef CLI_DECLARE
 
 /* Prints "pleat COMMAND: message" to standard error, with a hint to --help; returns CLI_BAD_USE. */

@@ -13,18 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Commands that are programs of their own beside this one: X(name, help). */
-#define BESIDE(X)                                                                                  \
-    X(estimate, "run a program without a GPU, and say what it would take")                         \
-    X(libtorch, "build Pleat's allocator for C++ programs with libtorch")                          \
-    X(run, "run a program with Pleat as PyTorch's allocator")
-
 static void print_help(FILE *out)
 {
     fputs("usage: pleat COMMAND [ARGUMENT ...]\n\nFolds a training job's memory.\n\n", out);
 #define HELP_LINE(name, help) fprintf(out, "  %-10s %s\n", #name, help);
-    CLI_COMMANDS(HELP_LINE)
-    BESIDE(HELP_LINE)
+    CLI_COMMANDS(HELP_LINE, HELP_LINE)
 #undef HELP_LINE
     fputs("\n'pleat COMMAND --help' says more; 'pleat help words' explains the words used.\n", out);
 }
@@ -49,7 +42,7 @@ static bool is_beside(const char *name)
 {
     bool found = false;
 #define SAME_NAME(command, help) found |= strcmp(name, #command) == 0;
-    BESIDE(SAME_NAME)
+    CLI_COMMANDS(CLI_NOTHING, SAME_NAME)
 #undef SAME_NAME
     return found;
 }
@@ -70,8 +63,7 @@ static int no_program(const char *name)
     }
     pleat__nearest found = pleat__nearest_to(name);
 #define TRY_NAME(command, help) pleat__nearest_try(&found, #command);
-    CLI_COMMANDS(TRY_NAME)
-    BESIDE(TRY_NAME)
+    CLI_COMMANDS(TRY_NAME, TRY_NAME)
 #undef TRY_NAME
     pleat__nearest_try(&found, "help");
     fprintf(stderr, "pleat: '%s' is not a command%s See 'pleat --help'.\n", name,
@@ -126,7 +118,7 @@ int main(int argc, char **argv)
 #define DISPATCH(command, help)                                                                    \
     if (strcmp(name, #command) == 0)                                                               \
         return printed(#command, cli_##command(argc - 1, argv + 1));
-    CLI_COMMANDS(DISPATCH)
+    CLI_COMMANDS(DISPATCH, CLI_NOTHING)
 #undef DISPATCH
     signal(SIGXFSZ, SIG_DFL); /* as the program is used to */
     exec_beside(name, argv + 1);

@@ -4,6 +4,8 @@ usage: options.py PLEAT
 """
 import json
 import os
+import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import tempfile
 import unittest
 
 PLEAT = sys.argv[1]
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 COMMANDS = {  # what each takes besides options
     "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
@@ -237,6 +240,10 @@ class Options(unittest.TestCase):
         for command in [c for c in COMMANDS if " " not in c] + ["bench", "run"]:
             self.assertRegex(done.stdout, f"(?m)^  {command} ")
         self.assertEqual(run("help").stdout, done.stdout)
+        # What people begin with comes first, here as in the README.
+        names = re.findall(r"(?m)^  (\w+) ", done.stdout)
+        self.assertEqual(names[:5], ["run", "estimate", "import", "explain", "plan"])
+        self.assertEqual(names, list(dict.fromkeys(re.findall(r"(?m)^\| `pleat (\w+)", README.read_text()))))
         for command in COMMANDS:
             self.assertEqual(run("help " + command).stdout, run(command, "--help").stdout, command)
         self.assertEqual(run("help nonsense").returncode, 2)
