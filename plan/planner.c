@@ -10,6 +10,7 @@
 #include <plan/fold/prologue.h>
 #include <plan/lanes/lanes.h>
 #include <plan/model/model.h>
+#include <plan/sizes/fit.h>
 #include <plan/sizes/planner.h>
 #include <plan/stweaver/reuse.h>
 #include <plan/stweaver/windows.h>
@@ -229,9 +230,6 @@ static pleat_result run(struct planning *planning, const pleat_plan_options *opt
     return PLEAT_OK;
 }
 
-/* One in so many of the iteration's requests must be dynamic for functions to be looked for. */
-#define DYNAMIC_SHARE 32u
-
 /* Whether the way it was to be planned leaves a choice. */
 static bool may_be_elastic(const struct planning *planning)
 {
@@ -239,7 +237,7 @@ static bool may_be_elastic(const struct planning *planning)
     const pleat_plan *plan = planning->plan;
     return planning->algorithms == 0 && !options->no_fold && !options->no_recipe &&
            options->max_maps == 0 &&
-           (uint64_t)pleat__dynamic_requests(plan) * DYNAMIC_SHARE > plan->steady.slot_count;
+           (uint64_t)pleat__dynamic_requests(plan) * PLEAT__VARYING_SHARE > plan->steady.slot_count;
 }
 
 /* Where the sizes that differ follow a number, slots are better than lanes: *plan is replaced. */

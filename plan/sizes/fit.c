@@ -6,7 +6,8 @@
  *          request's size in each profile) that differ by a factor only are counted as one
  *          direction, and the direction of most varying requests is x, in the smallest whole
  *          numbers. Where no direction has MAJORITY of them (experts that tokens are routed to by
- *          chance) there is no x.
+ *          chance) there is no x, nor where next to none vary: these are requests of iterations
+ *          that differ by a few (a loss that is logged), laid against others.
  * TWO      Where x leaves requests unexplained, another direction may be a second parameter. x is
  *          then their product: a length times a batch. Which of the two the other direction is (the
  *          length, its square, the batch, ...) is what explains most requests.
@@ -427,7 +428,8 @@ static bool is_evidence(const fitting *f, uint32_t d, role as, uint64_t gained)
 /* Sets u and v of each profile; returns how many parameters there are. */
 static uint32_t find_x(fitting *f)
 {
-    if (f->direction_count == 0 || f->directions[0].requests * MAJORITY < f->varying)
+    if (f->direction_count == 0 || f->directions[0].requests * MAJORITY < f->varying ||
+        f->varying * PLEAT__VARYING_SHARE < f->count)
         return 0;
     const uint64_t *product = f->directions[0].numbers;
     memcpy(f->u, product, f->profiles * sizeof *f->u);
@@ -468,6 +470,13 @@ static pleat_result wrong_name(const fitting *f, uint32_t trace, uint64_t name, 
                            "x is given as %llu in trace %u, and there are sizes of %s times its "
                            "own: no whole number is their x",
                            (unsigned long long)first_name, first + 1, times);
+    if (f->u[trace] == f->u[first])
+        return pleat__fail(
+            PLEAT_E_INPUT,
+            "x is given as %llu in trace %u and as %llu in trace %u, and their sizes "
+            "are the same: they follow another number, or these are recordings at "
+            "one x",
+            (unsigned long long)first_name, first + 1, (unsigned long long)name, trace + 1);
     return pleat__fail(PLEAT_E_INPUT,
                        "x is given as %llu in trace %u and as %llu in trace %u, whose sizes are %s "
                        "times the former's: are they in that order?",
@@ -486,7 +495,8 @@ static pleat_result name_profiles(fitting *f, uint32_t parameters, const uint64_
         return PLEAT_OK;
     if (parameters == 2)
         return pleat__fail(PLEAT_E_INPUT,
-                           "the sizes follow two numbers: one name each is not enough");
+                           "the sizes follow two numbers, a length and a batch for instance, and "
+                           "one name each is not enough: name none");
     for (uint32_t p = 0; p < f->profiles; p++) {
         /* u[p] * name / u[named] */
         uint64_t common = pleat__gcd(names[named], f->u[named]);
@@ -540,7 +550,6 @@ static pleat_result keep_answer(const fitting *f, pleat__fit *out)
         out->of[i] = k->function;
         out->explained += k->varies && k->function != PLEAT__NO_FUNCTION;
     }
-    out->varying = f->varying;
     return PLEAT_OK;
 }
 
@@ -565,6 +574,7 @@ static pleat_result fit(fitting *f, const uint64_t *names, pleat__fit *out)
     for (uint32_t k = 0; k < f->kind_count; k++)
         f->varying += f->kinds[k].varies ? f->kinds[k].count : 0;
     PLEAT_TRY(list_directions(f));
+    out->varying = f->varying;
     out->parameters = find_x(f);
     if (out->parameters == 0)
         return PLEAT_OK;

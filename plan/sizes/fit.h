@@ -14,6 +14,9 @@
 
 #define PLEAT__ABSENT            UINT64_MAX /* the profile has no such request */
 #define PLEAT__FIT_PROFILES_MOST 64u
+/* One in so many of an iteration's requests must vary for functions to be looked for: activations
+ * are a third or more of a training step's (D520). */
+#define PLEAT__VARYING_SHARE 32u
 
 /* Lays `other` against `reference`: pairs[i] is the index in `other` of what plays the part of the
  * reference's request i, or PLEAT__NEVER; *paired is how many have a partner. Positions count from
@@ -24,7 +27,7 @@ PLEAT_NODISCARD pleat_result pleat__shapes_align(const pleat__request *reference
                                                  uint32_t *paired);
 
 typedef struct pleat__fit {
-    uint32_t parameters; /* 0: the sizes show no x: nothing below is set */
+    uint32_t parameters; /* 0: the sizes show no x: of what is below only `varying` is set */
     pleat__x *x;         /* of each profile */
     pleat__function *functions;
     uint32_t function_count;

@@ -23,6 +23,27 @@
 
 /* --- the recipe --------------------------------------------------------------------------------*/
 
+/* Says what the sizes of the profiles show instead of a number that they follow. */
+static pleat_result no_x(const pleat__planning *p, uint32_t items)
+{
+    unsigned long long varying = p->fit.varying;
+    if (p->profile_count == 1)
+        return pleat__fail(PLEAT_E_INPUT, "the sizes of one iteration show no microbatch or length "
+                                          "that changes: record the job at another one");
+    if (varying * PLEAT__VARYING_SHARE < items)
+        return pleat__fail(PLEAT_E_INPUT,
+                           "of the iteration's %u requests %llu change%s size over %u iterations: "
+                           "all were recorded at one microbatch and length: record the job at "
+                           "another one",
+                           items, varying, varying == 1 ? "s" : "", p->profile_count);
+    return pleat__fail(PLEAT_E_INPUT,
+                       "of the iteration's %u requests %llu change size over %u iterations, and "
+                       "most of these follow no number in common, as a microbatch or a length is: "
+                       "record each microbatch with batches that are alike, or take one recording "
+                       "alone",
+                       items, varying, p->profile_count);
+}
+
 static pleat_result fit(pleat__planning *p)
 {
     uint32_t items = p->sources[p->reference].iteration.steady.items;
@@ -34,10 +55,7 @@ static pleat_result fit(pleat__planning *p)
     p->report->varying = p->fit.varying;
     p->report->explained = p->fit.explained;
     if (p->fit.parameters == 0)
-        return pleat__fail(PLEAT_E_INPUT,
-                           "the sizes of %u iteration%s show no microbatch or length that "
-                           "changes: record the job at another one",
-                           p->profile_count, p->profile_count == 1 ? "" : "s");
+        return no_x(p, items);
     for (uint32_t t = 0; t < p->trace_count; t++)
         p->report->x[t] = p->fit.x[t];
     const pleat__sized_trace *reference = &p->sources[p->reference];

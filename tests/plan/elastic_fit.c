@@ -268,6 +268,27 @@ static void sizes_by_chance_show_no_x(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* Where iterations differ by few requests others are taken for these, of any size. */
+static void few_sizes_that_vary_show_no_x(void **state)
+{
+    (void)state;
+    enum { MOST = 2 * PLEAT__VARYING_SHARE };
+    const uint64_t us[] = {1, 294912, 1}, vs[] = {1, 1, 1};
+    kind kinds[MOST + 1] = {{.linear = 4}, {.linear = 4}};
+    pleat__arena *arena;
+    pleat__fit fit;
+    for (uint32_t i = 2; i <= MOST; i++)
+        kinds[i] = (kind){.constant = 512 * i};
+    assert_ok(pleat__arena_create(&arena));
+    for (uint32_t count = MOST; count <= MOST + 1; count++) {
+        uint64_t *sizes = table_of(kinds, count, us, vs, 3, arena);
+        assert_ok(pleat__fit_make(sizes, 3, count, NULL, arena, &fit));
+        assert_int_equal(fit.parameters, count == MOST ? 1 : 0);
+        assert_int_equal(fit.varying, 2);
+    }
+    pleat__arena_destroy(arena);
+}
+
 static void names_out_of_proportion_are_refused(void **state)
 {
     (void)state;
@@ -360,6 +381,7 @@ int main(void)
         cmocka_unit_test(fit_knows_a_bound_that_another_has_reached),
         cmocka_unit_test(fit_takes_what_came_at_one_x_only_to_follow_it),
         cmocka_unit_test(sizes_by_chance_show_no_x),
+        cmocka_unit_test(few_sizes_that_vary_show_no_x),
         cmocka_unit_test(names_out_of_proportion_are_refused),
         cmocka_unit_test(shapes_at_many_times_x_are_laid_rightly),
     };

@@ -56,13 +56,36 @@ class Elastic(unittest.TestCase):
         plan, jobs = self.plan_of_both("detector", 240838700)
         self.assertEqual(pleat("verify", plan, "--trace", jobs[1]).returncode, 0)
 
-    def plan_of_both(self, family, seed):
-        """Of a drawn job at two sizes."""
+    def test_iterations_that_differ_by_few_requests_show_no_size(self):
+        """Every second one reads its loss: others lay in these requests' place, and x was 1 and 294912. The job's batches
+        are of so many tokens, whatever number of samples is asked for."""
+        jobs = self.drawn_at_both("encoder-decoder", 507423712, 6)
+        for more, text in (((), "of the iteration's 3427 requests 6 change size over 10 iterations: all were recorded at one "
+                            "microbatch and length: record the job at another one"), (("--x", "2,4"), "record the job")):
+            done = pleat("plan", *jobs, "--no-replay", *more)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn(text, done.stderr)
+
+    def test_numbers_that_sizes_do_not_follow_are_named(self):
+        done = pleat("plan", self.path("varies.pickle"), self.path("varies.pickle"), "--x", "2,4")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("x is given as 2 in trace 1 and as 4 in trace 2, and their sizes are the same: ", done.stderr)
+        alone = pleat("plan", *self.drawn_at_both("moe", 33, 5), "--no-replay")
+        self.assertEqual(alone.returncode, 3)
+        self.assertRegex(alone.stderr, r"requests \d+ change size over \d+ iterations, and most of these follow no number in "
+                         r"common, .* or take one recording alone\n$")
+
+    def drawn_at_both(self, family, seed, iterations):
+        """Recordings of a drawn job at two sizes."""
         jobs = [self.path("%s-%d.pickle" % (family, samples)) for samples in (2, 4)]
         for samples, job in zip((2, 4), jobs):
             subprocess.run([sys.executable, "-B", DRAWN, "--seed", str(seed), "--family", family,
-                            "--iterations", "3", "--set", "batch=fixed", "--set", "samples=%d" % samples,
+                            "--iterations", str(iterations), "--set", "batch=fixed", "--set", "samples=%d" % samples,
                             "--set", "large_at=null", "-o", job], check=True, capture_output=True)
+        return jobs
+
+    def plan_of_both(self, family, seed):
+        jobs = self.drawn_at_both(family, seed, 3)
         plan = self.path(family + ".plan")
         made = pleat("plan", *jobs, "--no-replay", "-o", plan)
         self.assertEqual(made.returncode, 0, made.stderr)

@@ -216,7 +216,8 @@ class Options(unittest.TestCase):
         for command in ("compare", "explain"):
             done = run(command, path, path)
             self.assertEqual(done.returncode, 3)
-            self.assertTrue(done.stderr.startswith(f"pleat {command}: '{path}', '{path}': the sizes of 2 iterations"),
+            self.assertTrue(done.stderr.startswith(f"pleat {command}: '{path}', '{path}': of the iteration's 2 requests "
+                                                   "0 change size over 2 iterations: "),
                             done.stderr)
 
     def test_a_plan_that_does_not_fit_has_no_figures(self):
