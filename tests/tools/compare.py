@@ -146,6 +146,7 @@ class Compare(unittest.TestCase):
         text = run("compare", SNAPSHOT, self.double, "-p", "native,pleat", "-d", device,
                    "-m", "4").stdout
         self.assertIn("by the sizes of 2 recordings", text)
+        self.assertRegex(text, r"\nfits: the largest microbatch in .*, where the first recording's is 4\n")
         self.assertTrue(text.startswith(f"The job as {SNAPSHOT} has it; the other recording says how its sizes grow:\n"), text)
         self.assertNotIn("The job as", run("compare", SNAPSHOT, "-p", "native", "--no-fit").stdout)
         # Of one recording too: nobody trains with 6.6 samples.
@@ -153,9 +154,18 @@ class Compare(unittest.TestCase):
         for policy in alone.values():
             self.assertIsInstance(policy["fit"]["microbatch"], int)
             self.assertAlmostEqual(policy["fit"]["times"], policy["fit"]["microbatch"] / 3, places=6)
-        self.assertIn("--microbatch is a whole number", run("compare", SNAPSHOT, "-m", "2.5", status=2).stderr)
+        # Said of both, the numbers are held against the sizes.
+        _, both = compare(SNAPSHOT, self.double, "-p", "native,pleat", "-d", device, "-m", "4,8")
+        for name, policy in both.items():
+            self.assertEqual(policy["fit"], policies[name]["fit"])
+        wrong = run("compare", SNAPSHOT, self.double, "-p", "native", "-m", "8,4", status=3).stderr
+        self.assertIn("x is given as 8 in trace 1 and as 4 in trace 2, whose sizes are 2 times the former's", wrong)
+        for numbers, said in (("2.5", "--microbatch is a whole number from 1 to 1000000, or one of each trace, like 2,4; not '2.5'"),
+                              ("0", "not '0'"), ("4,", "not '4,'"), ("1000001", "not '1000001'"),
+                              ("2,4", "--microbatch has 2 numbers for 1 trace: '2,4': give one of each, or the first one's")):
+            self.assertIn(said, run("compare", SNAPSHOT, "-m", numbers, status=2).stderr)
         # What is the same job at the same microbatch, or another job, shows no growth.
-        self.assertIn("pleat compare:",
+        self.assertIn("all were recorded at one microbatch and length: record the job at another one",
                       run("compare", SNAPSHOT, SNAPSHOT, "-p", "native", status=3).stderr)
 
     def test_what_it_says_at_the_end(self):

@@ -112,7 +112,7 @@ pleat_result growth_find(const pleat_trace *const *traces, uint32_t count, uint6
     *g = (growth){.device_bytes = replay_device_bytes(traces[0], device_bytes),
                   .device_assumed = device_bytes == 0 && pleat_trace_device_bytes(traces[0]) == 0,
                   .scaled = count == 1};
-    PLEAT_TRY(fit_begin(traces, count, 0, g->device_bytes, &f));
+    PLEAT_TRY(fit_begin(traces, count, NULL, 0, g->device_bytes, &f));
     progress_stage();
     pleat_result result = fit_half(&f, "native", &g->half);
     if (result == PLEAT_OK)

@@ -64,11 +64,11 @@ static pleat_result begin_scale(uint32_t microbatch, fit *f)
 }
 
 static pleat_result begin_recipe(const pleat_trace *const *traces, uint32_t count,
-                                 uint32_t microbatch, fit *f)
+                                 const uint64_t *names, uint32_t microbatch, fit *f)
 {
     pleat__elastic_report report;
     const pleat_plan_options plan = {.size = sizeof plan, .seconds = 0, .device = f->device};
-    const pleat__elastic_options options = {.plan = &plan};
+    const pleat__elastic_options options = {.plan = &plan, .names = names};
     PLEAT_TRY(pleat__elastic_plan_make(traces, count, &options, NULL, &report, &f->plan));
     const pleat__recipe *recipe = f->plan->recipe;
     f->trace = traces[report.reference];
@@ -84,15 +84,17 @@ static pleat_result begin_recipe(const pleat_trace *const *traces, uint32_t coun
     return PLEAT_OK;
 }
 
-pleat_result fit_begin(const pleat_trace *const *traces, uint32_t count, uint32_t microbatch,
-                       uint64_t device_bytes, fit *f)
+pleat_result fit_begin(const pleat_trace *const *traces, uint32_t count,
+                       const uint64_t *microbatches, uint32_t named, uint64_t device_bytes, fit *f)
 {
+    uint32_t microbatch = named > 0 ? (uint32_t)microbatches[0] : 0;
+    const uint64_t *names = named == count ? microbatches : NULL;
     *f = (fit){.trace = traces[0], .device_bytes = device_bytes};
     PLEAT_TRY(pleat__arena_create(&f->arena));
     pleat_result result = replay_requests(traces[0], f->arena, &f->device, &f->requests);
     if (result == PLEAT_OK)
-        result =
-            count > 1 ? begin_recipe(traces, count, microbatch, f) : begin_scale(microbatch, f);
+        result = count > 1 ? begin_recipe(traces, count, names, microbatch, f)
+                           : begin_scale(microbatch, f);
     if (result == PLEAT_OK && f->trace != traces[0])
         result = replay_requests(f->trace, f->arena, &f->device, &f->requests);
     if (result != PLEAT_OK)

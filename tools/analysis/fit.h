@@ -43,11 +43,12 @@ typedef struct fit_result {
     bool bounded; /* larger ones may fit too, beyond what the recordings can speak of */
 } fit_result;
 
-/* `traces` outlive the fit. The first is the job that is spoken of; `microbatch`: how many it has,
- * 0 where that is not said. PLEAT_E_INPUT when the others are not of the same job at other sizes.
- */
+/* `traces` outlive the fit. The first is the job that is spoken of; `microbatches`: those of the
+ * first `named` traces, which are none, one or all. PLEAT_E_INPUT when the others are not of the
+ * same job at other sizes, or not at those named. */
 PLEAT_NODISCARD pleat_result fit_begin(const pleat_trace *const *traces, uint32_t count,
-                                       uint32_t microbatch, uint64_t device_bytes, fit *out);
+                                       const uint64_t *microbatches, uint32_t named,
+                                       uint64_t device_bytes, fit *out);
 void fit_end(fit *fit);
 /* What a policy takes at half of the recorded microbatch; step 0: it does not fit. */
 PLEAT_NODISCARD pleat_result fit_half(const fit *fit, const char *policy, fit_result *result);

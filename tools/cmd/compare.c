@@ -5,6 +5,7 @@
 #include <tools/analysis/fit.h>
 #include <tools/analysis/plan_trial.h>
 #include <tools/cli.h>
+#include <tools/cmd/plan_elastic.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/progress.h>
@@ -18,8 +19,9 @@
 #include <string.h>
 #include <vmm/host/host.h>
 
-#define POLICY_MOST 8
-#define TRACE_MOST  PLEAT__TRACES_MOST
+#define POLICY_MOST     8
+#define TRACE_MOST      PLEAT__TRACES_MOST
+#define MICROBATCH_MOST 1000000u
 /* Whole iterations of a recording with a steady one: two are learned from. */
 #define STEADY_LEAST 3u
 
@@ -31,10 +33,12 @@ typedef struct options {
     const char *device;
     const char *policies[POLICY_MOST];
     int count;
-    uint32_t microbatch; /* of the first recording; 0: not said */
-    uint64_t requests;   /* of the trace */
+    const char *numbers;               /* as given; NULL: not said */
+    uint64_t microbatches[TRACE_MOST]; /* of the first recording, or of all */
+    uint32_t named;                    /* how many they are */
+    uint64_t requests;                 /* of the trace */
     bool no_fit, json;
-    bool named; /* the policies were */
+    bool chosen; /* the policies were */
 } options;
 
 /* What was found. */
@@ -52,7 +56,7 @@ typedef struct findings {
  * large: what they could hold is found only where they are asked for by name. */
 static bool is_fitted(const options *o, int i)
 {
-    return o->named ||
+    return o->chosen ||
            (strcmp(o->policies[i], "gmlake") != 0 && strcmp(o->policies[i], "stweaver") != 0);
 }
 
@@ -127,7 +131,7 @@ static void costs_json(json_writer *json)
 /* Whole, since steps are. */
 static uint64_t microbatch_of(const options *o, const fit_result *found)
 {
-    return (uint64_t)llround(found->times * o->microbatch);
+    return (uint64_t)llround(found->times * (double)o->microbatches[0]);
 }
 
 static void fit_json(json_writer *json, const options *o, const findings *f, int i)
@@ -135,7 +139,7 @@ static void fit_json(json_writer *json, const options *o, const findings *f, int
     const fit_result *found = &f->fits[i];
     json_object(json, "fit");
     json_double(json, "times", found->times);
-    if (o->microbatch > 0)
+    if (o->named > 0)
         json_uint(json, "microbatch", microbatch_of(o, found));
     json_uint(json, "live_bytes", found->live_bytes);
     json_uint(json, "physical_bytes", found->physical_bytes);
@@ -180,7 +184,7 @@ static const char *fit_text(const options *o, const fit_result *found, char *tex
     cli_format_number(found->times, number, sizeof number);
     if (found->step == 0)
         snprintf(text, size, "none");
-    else if (o->microbatch > 0)
+    else if (o->named > 0)
         snprintf(text, size, "%s%llu", more, (unsigned long long)microbatch_of(o, found));
     else
         snprintf(text, size, "%s%s x", more, number);
@@ -320,19 +324,26 @@ static void print_fits(const options *o, const findings *f)
     char device[48];
     if (!f->fitted)
         return;
-    printf("\nfits: the largest microbatch in %s%s, %s\n",
+    printf("\nfits: the largest microbatch in %s%s, ",
            cli_format_size(f->fit.device_bytes, device, sizeof device),
            f->device_assumed
                ? " (an H200's: the recording does not say what its device has; -d SIZE|GPU does)"
-               : "",
-           o->microbatch > 0 ? "by its number" : "as a multiple of the recorded one");
+               : "");
+    if (o->named > 0)
+        printf("where %s's is %llu\n", o->path_count > 1 ? "the first recording" : "the recording",
+               (unsigned long long)o->microbatches[0]);
+    else
+        printf("as a multiple of the recorded one, which -m can name\n");
     if (o->path_count == 1)
         printf("(%s)\n", fit_assumption);
     else
         printf("(by the sizes of %u recordings)\n", o->path_count);
     for (int i = 0; i < o->count; i++)
         if (f->fits[i].bounded) {
-            printf("at least: further than that the recordings cannot tell\n");
+            printf(o->path_count > 1
+                       ? "at least: recordings tell no further than %d times the largest of them\n"
+                       : "at least: further than that one recording does not tell\n",
+                   PLEAT__RANGE);
             return;
         }
 }
@@ -420,7 +431,7 @@ static pleat_result run_fits(const options *o, const pleat_trace *const *traces,
         o->replay.device_bytes == 0 && budget == 0 && pleat_trace_device_bytes(traces[0]) == 0;
     if (budget != 0 && budget < device)
         device = budget;
-    PLEAT_TRY(fit_begin(traces, o->path_count, o->microbatch, device, &f->fit));
+    PLEAT_TRY(fit_begin(traces, o->path_count, o->microbatches, o->named, device, &f->fit));
     pleat_result result = PLEAT_OK;
     for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
         progress_stage();
@@ -492,6 +503,42 @@ static bool has_pleat(const options *o)
     return false;
 }
 
+static uint32_t count_numbers(const char *text)
+{
+    uint32_t count = 1;
+    for (; *text != '\0'; text++)
+        count += *text == ',';
+    return count;
+}
+
+/* One number, or one of each trace. */
+static bool read_microbatches(options *o)
+{
+    o->named = count_numbers(o->numbers);
+    if ((o->named != 1 && o->named != o->path_count) ||
+        !elastic_parse_names(o->numbers, o->microbatches, o->named))
+        return false;
+    for (uint32_t i = 0; i < o->named; i++)
+        if (o->microbatches[i] > MICROBATCH_MOST)
+            return false;
+    return true;
+}
+
+static int bad_microbatches(const options *o)
+{
+    uint64_t unused[TRACE_MOST];
+    if (o->named <= TRACE_MOST && o->named != o->path_count &&
+        elastic_parse_names(o->numbers, unused, o->named) && o->named > 1)
+        return cli_bad_use("compare",
+                           "--microbatch has %u numbers for %u trace%s: '%s': give one of each, or "
+                           "the first one's",
+                           o->named, o->path_count, cli_plural(o->path_count), o->numbers);
+    return cli_bad_use("compare",
+                       "--microbatch is a whole number from 1 to %u, or one of each trace, like "
+                       "2,4; not '%s'",
+                       MICROBATCH_MOST, o->numbers);
+}
+
 int cli_compare(int argc, char **argv)
 {
     options o = {.plan = "auto"};
@@ -505,8 +552,9 @@ int cli_compare(int argc, char **argv)
         OPTION_MEMORY(&o.replay.device_bytes),
         OPTION_DEVICE(&o.device),
         OPTION_FLAG('c', "canary", &o.replay.canary, "prove that no two live tensors share memory"),
-        OPTION_COUNT('m', "microbatch", &o.microbatch, "N", 1, 1000000,
-                     "what TRACE's microbatch (or length) is, to speak of in its own numbers"),
+        OPTION_TEXT('m', "microbatch", &o.numbers, "N,N,…",
+                    "the microbatch (or length) of each recording, or of TRACE alone:\n'fits' then "
+                    "says one, not a multiple of TRACE's"),
         OPTION_FLAG('\0', "no-fit", &o.no_fit, "do not look for the largest microbatch"),
         OPTION_JSON(&o.json),
         OPTION_END,
@@ -517,7 +565,10 @@ int cli_compare(int argc, char **argv)
         .text = "Runs a recorded job's allocations through several allocators on real memory and "
                 "says what each\n"
                 "would need. TRACE is a trace or whatever 'pleat import' reads: nothing in the job "
-                "is changed.\n",
+                "is changed.\n"
+                "Recordings of the job at other microbatches (or lengths) say how its sizes grow, "
+                "and so what\n"
+                "would fit; of one alone a scale is assumed.\n",
         .tail =
             "live       the most that the job's tensors take at once: no allocator needs less\n"
             "physical   the most memory that the allocator takes from the device\n"
@@ -544,7 +595,9 @@ int cli_compare(int argc, char **argv)
         return cli_bad_use("compare", "takes at most %u traces, got %d", TRACE_MOST, argc - first);
     o.paths = (const char *const *)argv + first;
     o.path_count = (uint32_t)(argc - first);
-    o.named = policies != all;
+    o.chosen = policies != all;
+    if (o.numbers != NULL && !read_microbatches(&o))
+        return bad_microbatches(&o);
     o.count = replay_parse_policies("compare", policies, o.policies, POLICY_MOST);
     if (o.count == 0)
         return CLI_BAD_USE;
