@@ -10,7 +10,8 @@
  *          that differ by a few (a loss that is logged), laid against others.
  * TWO      Where x leaves requests unexplained, another direction may be a second parameter. x is
  *          then their product: a length times a batch. Which of the two the other direction is (the
- *          length, its square, the batch, ...) is what explains most requests.
+ *          length, its square, the batch, ...) is what explains most requests. At two x whatever
+ *          differs gives such a number, and one request laid against another does: neither is one.
  * BOUNDS   Workspaces grow with x up to a bound that several kinds of request share: b x, at most
  *          `most`. Others stay as they are for a while and grow from then on: b x, at least
  * `least`.
@@ -32,6 +33,7 @@
 #define NUMBER_MOST ((uint64_t)1 << 40)
 #define SQUARES     4  /* profiles in which all being squares is no chance */
 #define OTHERS      16 /* directions tried as a second parameter */
+#define CORNER      64 /* times the largest iteration that the largest u and v make together */
 
 /* Requests with the same sizes in all profiles. */
 typedef struct kind {
@@ -425,6 +427,22 @@ static bool is_evidence(const fitting *f, uint32_t d, role as, uint64_t gained)
            (as == ROLE_U_SQUARE && count_different(f) >= SQUARES);
 }
 
+/* Whether u and v as they stand may be two numbers of the job, for both of which at their largest
+ * the plan is laid out (D521). */
+static bool are_two(const fitting *f)
+{
+    uint64_t u = 0, v = 0, most = 0, corner;
+    for (uint32_t p = 0; p < f->profiles; p++) {
+        uint64_t here;
+        if (!pleat__mul(f->u[p], f->v[p], &here))
+            return false;
+        u = f->u[p] > u ? f->u[p] : u;
+        v = f->v[p] > v ? f->v[p] : v;
+        most = here > most ? here : most;
+    }
+    return pleat__mul(u, v, &corner) && corner / CORNER <= most && count_different(f) > 2;
+}
+
 /* Sets u and v of each profile; returns how many parameters there are. */
 static uint32_t find_x(fitting *f)
 {
@@ -443,7 +461,7 @@ static uint32_t find_x(fitting *f)
     for (uint32_t d = 1; d < f->direction_count && d <= OTHERS; d++)
         for (role as = ROLE_U; as < ROLES; as++) {
             if (!split(f, product, f->directions[d].numbers, as) ||
-                is_constant(f->u, f->profiles) || is_constant(f->v, f->profiles))
+                is_constant(f->u, f->profiles) || is_constant(f->v, f->profiles) || !are_two(f))
                 continue;
             uint64_t explained = count_explained(f, 2);
             if (explained > best && is_evidence(f, d, as, explained - one)) {

@@ -289,6 +289,39 @@ static void few_sizes_that_vary_show_no_x(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* Of 20 requests that follow one number and a few that do not: these, and what they add to it. */
+static void expect_one_number(const uint64_t *numbers, const uint64_t *others, uint32_t profiles)
+{
+    enum { COUNT = 20, FEW = 4, MORE = 6 };
+    uint64_t sizes[8 * (COUNT + FEW + MORE)], *next = sizes;
+    pleat__arena *arena;
+    pleat__fit fit;
+    assert_in_range(profiles, 1, 8);
+    for (uint32_t p = 0; p < profiles; p++) {
+        for (uint32_t i = 1; i <= COUNT; i++)
+            *next++ = numbers[p] * 3072 * i;
+        for (uint32_t i = 1; i <= FEW; i++)
+            *next++ = others[p] * 4096;
+        for (uint32_t i = 1; i <= MORE; i++)
+            *next++ = numbers[p] * 512 * i + others[p] * 4096;
+    }
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__fit_make(sizes, profiles, COUNT + FEW + MORE, NULL, arena, &fit));
+    assert_int_equal(fit.parameters, 1);
+    pleat__arena_destroy(arena);
+}
+
+/* Two microbatches, at the smaller of which larger requests lay in the place of a few; a mixture of
+ * experts at eight lengths, at one of which far smaller ones did. */
+static void a_second_number_by_chance_is_none(void **state)
+{
+    (void)state;
+    expect_one_number((const uint64_t[]){2, 1}, (const uint64_t[]){1, 3}, 2);
+    expect_one_number((const uint64_t[]){1024, 514, 311, 545, 2048, 2048, 1048, 1090},
+                      (const uint64_t[]){131072, 66560, 39, 70656, 262144, 262144, 134144, 140288},
+                      8);
+}
+
 static void names_out_of_proportion_are_refused(void **state)
 {
     (void)state;
@@ -382,6 +415,7 @@ int main(void)
         cmocka_unit_test(fit_takes_what_came_at_one_x_only_to_follow_it),
         cmocka_unit_test(sizes_by_chance_show_no_x),
         cmocka_unit_test(few_sizes_that_vary_show_no_x),
+        cmocka_unit_test(a_second_number_by_chance_is_none),
         cmocka_unit_test(names_out_of_proportion_are_refused),
         cmocka_unit_test(shapes_at_many_times_x_are_laid_rightly),
     };
