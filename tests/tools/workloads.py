@@ -655,7 +655,7 @@ class Compare(unittest.TestCase):
         import harness
 
         turns = harness.Turns(argparse.Namespace(in_turns=True))
-        with unittest.mock.patch.object(sys, "stdin", io.StringIO("\n")):
+        with unittest.mock.patch("os.read", side_effect=[b"\n", b""]):
             turns.wait()
             with self.assertRaises(SystemExit) as end:
                 turns.wait()

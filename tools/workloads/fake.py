@@ -138,10 +138,11 @@ def without_contents(module, seed):
 
 
 def workloads():
-    """Names of the workloads: what lies here and can be made."""
+    """Names of the workloads: what lies here and can be made. What trains over ranks needs torchrun's others."""
     files = pathlib.Path(__file__).resolve().parent.glob("*.py")
-    runs = re.compile(r"^ +harness\.main\(", re.M)
-    return sorted(file.stem for file in files if runs.search(file.read_text()))
+    runs, over_ranks = (re.compile(one, re.M) for one in (r"^ +harness\.main\(", r"^ +dist\.init_process_group\("))
+    texts = {file.stem: file.read_text() for file in files}
+    return sorted(name for name, text in texts.items() if runs.search(text) and not over_ranks.search(text))
 
 
 def parse():
