@@ -31,9 +31,9 @@
 #define MAJORITY    2  /* one in so many of the varying requests */
 #define WELL        32 /* with all but one in so many explained, one parameter does */
 #define NUMBER_MOST ((uint64_t)1 << 40)
-#define SQUARES     4  /* profiles in which all being squares is no chance */
-#define OTHERS      16 /* directions tried as a second parameter */
-#define CORNER      64 /* times the largest iteration that the largest u and v make together */
+#define SQUARES     4   /* profiles in which all being squares is no chance */
+#define OTHERS      16  /* directions tried as a second parameter */
+#define CORNER      256 /* times the largest iteration that the largest u and v make together */
 
 /* Requests with the same sizes in all profiles. */
 typedef struct kind {

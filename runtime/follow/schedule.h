@@ -60,7 +60,7 @@ PLEAT_NODISCARD pleat_result pleat__schedule_layout(pleat__arena *arena,
                                                     const pleat__plan_pages *pages,
                                                     pleat__schedule **out);
 /* An iteration as it went; takes over `items`, whose views are pinned. On failure they stay the
- * caller's. */
+ * caller's. They are not read before the first request: the caller may write them until then. */
 PLEAT_NODISCARD pleat_result pleat__schedule_learned(pleat__arena *arena, pleat__expected *items,
                                                      uint32_t count, pleat__schedule **out);
 /* NULL is allowed. */

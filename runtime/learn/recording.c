@@ -4,6 +4,7 @@
 #include <runtime/learn/recording.h>
 
 #include <internal/error.h>
+#include <runtime/base/policy.h>
 #include <string.h>
 
 /* Requests held, of 24 bytes each (D190). */
@@ -25,6 +26,8 @@
  * one unlike the one before adds 2, one alike takes 1 off (D443). */
 #define UNLIKE      4u
 #define MOST_UNLIKE 16u
+#define BYTES_MOST  ((UINT64_C(1) << 48) - 1) /* of a recorded request (D514) */
+_Static_assert(PLEAT__REQUEST_MOST <= BYTES_MOST, "each request can be recorded");
 _Static_assert(MOST / PLEAT__SEGMENT < PLEAT__SEGMENTS - 1, "all that is held is in the ring");
 
 pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *arena, bool unmarked)
@@ -50,7 +53,7 @@ void pleat__recording_restart(pleat__recording *recording)
 
 static pleat__recorded_request record_of(uint64_t bytes, uint16_t stream, const pleat__place *place)
 {
-    pleat__recorded_request made = {.bytes = bytes & ((UINT64_C(1) << 48) - 1),
+    pleat__recorded_request made = {.bytes = bytes & BYTES_MOST,
                                     .stream = stream & 0xffu,
                                     .placed = place->granules != 0,
                                     .in_view = place->several != NULL,

@@ -172,6 +172,33 @@ static void fit_finds_a_batch_and_a_length(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* As many samples as fit into 16,384 tokens, of lengths from 64 to 8,192: the longest and the most
+ * together are 128 times as many. */
+static void fit_finds_lengths_that_differ_much(void **state)
+{
+    (void)state;
+    const uint64_t us[] = {64, 100, 257, 512, 771, 1500, 3001, 8192};
+    enum { PROFILES = sizeof us / sizeof *us, COUNT = 30 };
+    uint64_t vs[PROFILES];
+    kind kinds[COUNT];
+    pleat__arena *arena;
+    pleat__fit fit;
+    for (uint32_t p = 0; p < PROFILES; p++)
+        vs[p] = 16384 / us[p];
+    for (uint32_t i = 0; i < COUNT; i++)
+        kinds[i] = i < 20   ? (kind){.product = 512 * (i + 1)}
+                   : i < 25 ? (kind){.squares = i}
+                            : (kind){.linear = 512 * i};
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = table_of(kinds, COUNT, us, vs, PROFILES, arena);
+    assert_ok(pleat__fit_make(sizes, PROFILES, COUNT, NULL, arena, &fit));
+    assert_int_equal(fit.parameters, 2);
+    assert_int_equal(fit.explained, fit.varying);
+    for (uint32_t p = 0; p < PROFILES; p++)
+        expect_fit(&fit, kinds, COUNT, us[p], vs[p], &fit.x[p]);
+    pleat__arena_destroy(arena);
+}
+
 static void fit_knows_a_bound_that_is_shared(void **state)
 {
     (void)state;
@@ -409,6 +436,7 @@ int main(void)
         cmocka_unit_test(functions_of_three_terms_are_not_made_of_three_sizes),
         cmocka_unit_test(fit_gives_sizes_at_any_x),
         cmocka_unit_test(fit_finds_a_batch_and_a_length),
+        cmocka_unit_test(fit_finds_lengths_that_differ_much),
         cmocka_unit_test(fit_knows_a_bound_that_is_shared),
         cmocka_unit_test(fit_knows_where_growth_begins),
         cmocka_unit_test(fit_knows_a_bound_that_another_has_reached),

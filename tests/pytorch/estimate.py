@@ -468,6 +468,17 @@ except RuntimeError:
     x = torch.nn.Sequential(Own())
     x.cuda()
 """
+IN_THREAD = """
+import threading, torch
+
+def work():
+    torch.unique(torch.empty(1000, dtype=torch.int64, device="cuda"))
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+torch.empty(1 << 20, device="cuda")
+"""
 REFUSED = "import torch; torch.unique(torch.empty(1000, dtype=torch.int64, device='cuda'))"
 
 
@@ -751,6 +762,33 @@ class Command(unittest.TestCase):
                     self.assertEqual(begun.returncode, code, send)
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_a_program_in_a_group_of_its_own_has_the_groups_signal(self):
+        with begin("setsid", sys.executable, "-c", COUNTS, stderr=subprocess.PIPE, start_new_session=True) as begun:
+            self.assertEqual(begun.stdout.readline(), "ready\n")
+            os.killpg(begun.pid, signal.SIGINT)
+            self.assertEqual(begun.communicate(timeout=20)[0], "%d\n" % signal.SIGINT)
+            self.assertEqual(begun.returncode, -signal.SIGINT)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_one_that_was_stopped_ends_by_a_signal_to_it_alone(self):
+        with begin(sys.executable, "-c", COUNTS, stderr=subprocess.PIPE, start_new_session=True) as begun:
+            self.assertEqual(begun.stdout.readline(), "ready\n")
+            os.killpg(begun.pid, signal.SIGSTOP)
+            begun.send_signal(signal.SIGCONT)
+            begun.terminate()
+            self.assertEqual(begun.wait(20), 143)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_the_first_process_of_a_container_ends_as_a_shell_says(self):
+        apart = ["unshare", "-Urpf", "--mount-proc"]
+        if subprocess.run([*apart, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("no process may have a namespace of its own here")
+        done = subprocess.run([*apart, sys.executable, "-m", "pleat.estimate", "--", "sh", "-c", "kill -INT $$"],
+                              check=False, stderr=subprocess.PIPE,
+                              env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")))
+        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.stderr)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_what_cannot_be_executed_is_told(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "program")
@@ -910,6 +948,14 @@ class Program(unittest.TestCase):
         self.assertRegex(done.stderr, r"^pleat estimate: \S+/program\.py:1, in <module>: what aten\._unique2\.default returns "
                          r"has a shape that depends on values of tensors of \(1000,\), which have no contents here, .* or "
                          r"record it on a GPU\npleat estimate: error: the program ended with 1\n$")
+
+    def test_a_refusal_has_its_place_in_threads_and_in_a_program_of_a_line(self):
+        said = r"(?m)^pleat estimate: %s: what aten\._unique2\.default returns has a shape that depends on values .*\n%s$"
+        done = run_started(program=IN_THREAD)
+        self.assertRegex(done.stderr, said % (r"\S+/program\.py:5, in work", ""))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run_words(sys.executable, "-c", REFUSED)
+        self.assertRegex(done.stderr, said % ("<string>:1, in <module>", ".*the program ended with 1\n"))
 
     def test_an_error_of_the_program_has_its_own_traceback(self):
         done = run_started(program=FAILS)

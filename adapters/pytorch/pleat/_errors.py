@@ -7,6 +7,7 @@ would have on a GPU: not what stands there in the place of torch's kernels.
 import logging
 import os
 import sys
+import threading
 
 PREFIX = "pleat estimate: "
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -34,9 +35,16 @@ def file_of(part):
     return part.tb_frame.f_code.co_filename
 
 
+def is_program(part, torch):
+    """Whether it is of the program, or of a library that it uses."""
+    if file_of(part).startswith("<"):  # made while it runs, by torch or Python, or the program of `python -c`
+        return part.tb_frame.f_globals.get("__name__") == "__main__"
+    return not file_of(part).startswith((HERE, torch))
+
+
 def innermost(trace, torch):
-    """The last part that is of the program, or of a library that it uses; None: there is none."""
-    return next((part for part in reversed(parts(trace)) if not file_of(part).startswith((HERE, torch, "<"))), None)
+    """The last part that is the program's; None: there is none."""
+    return next((part for part in reversed(parts(trace)) if is_program(part, torch)), None)
 
 
 def shorten(trace, torch):
@@ -63,17 +71,26 @@ def stand(torch):
     folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
     # It has a traceback of its own of each operator that fails, also where the program expects that.
     logging.getLogger("torch._subclasses.fake_tensor").disabled = True
-    hook = sys.excepthook
+    hook, thread_hook = sys.excepthook, threading.excepthook
 
-    def tell(kind, error, trace):
+    def is_told(error, trace):
+        """Otherwise its traceback is shortened."""
         if isinstance(error, Refusal):
             print(PREFIX + place(trace, folder) + str(error).replace(PREFIX, "", 1), file=sys.stderr)
-            return
+            return True
         seen, one = set(), error
         while one is not None and id(one) not in seen:
             seen.add(id(one))
             shorten(one.__traceback__, folder)
             one = one.__cause__ or one.__context__
-        hook(kind, error, trace)
+        return False
 
-    sys.excepthook = tell
+    def tell(kind, error, trace):
+        if not is_told(error, trace):
+            hook(kind, error, trace)
+
+    def tell_of_thread(ended):
+        if not is_told(ended.exc_value, ended.exc_traceback):
+            thread_hook(ended)
+
+    sys.excepthook, threading.excepthook = tell, tell_of_thread

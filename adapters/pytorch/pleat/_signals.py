@@ -33,10 +33,19 @@ def restore():
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED)
 
 
+class NotBegunError(Exception):
+    """Why a program was not begun, as an OSError."""
+
+    def __init__(self, problem):
+        super().__init__(str(problem))
+        self.problem = problem
+
+
 class Witness:
     """The process in the group that does nothing. It ends with this one, however that ends."""
 
     def __init__(self):
+        self.held = None
         self.begin()
 
     def begin(self):
@@ -53,7 +62,11 @@ class Witness:
 
     def end(self):
         """How it ended, by the signal's number below 0."""
+        if self.held is None:
+            return 0
         os.close(self.held)
+        self.held = None
+        os.kill(self.process, signal.SIGCONT)  # the group may have been stopped
         return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
 
     def has_had(self, number):
@@ -66,6 +79,14 @@ class Witness:
         return ended_by == -number
 
 
+def is_apart(program):
+    """Whether a program has left this process's group, or has ended: `timeout` is in a group of its own."""
+    try:
+        return os.getpgid(program.pid) != os.getpgrp()
+    except ProcessLookupError:
+        return True
+
+
 def waited_for(program, witness):
     """Waits for a program's end, with WAITED blocked; whether a SIGINT came before. A SIGTERM ends this process."""
     interrupted = False
@@ -73,7 +94,7 @@ def waited_for(program, witness):
         number = signal.sigwait(WAITED)
         if number == signal.SIGCHLD:
             continue
-        if not witness.has_had(number):
+        if not witness.has_had(number) or is_apart(program):
             program.send_signal(number)
         if number == signal.SIGTERM:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -85,12 +106,15 @@ def waited_for(program, witness):
 
 def run(words, variables, beside):
     """How a program in this process's group ended, and whether a SIGINT came before, which is the program's to act on.
-    `beside` is entered meanwhile. When this process is to end the program goes."""
+    `beside` is entered meanwhile. When this process is to end the program goes. NotBegunError."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored no end is told
     signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
     witness = Witness()
     try:
-        program = subprocess.Popen(words, env=variables, preexec_fn=restore)
+        try:
+            program = subprocess.Popen(words, env=variables, preexec_fn=restore)
+        except OSError as problem:
+            raise NotBegunError(problem) from None
         try:
             with beside:
                 return waited_for(program, witness), program.returncode
@@ -110,7 +134,8 @@ def run_apart(words, **named):
         try:
             output = process.communicate()[0]
         except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
             raise
     return subprocess.CompletedProcess(words, process.returncode, output)
 
@@ -130,8 +155,10 @@ def ending_by_interrupts(main):
         except (KeyboardInterrupt, SystemExit) as ended:
             if getattr(ended, "code", INTERRUPTED) != INTERRUPTED:
                 raise
-            sys.stdout.flush()
+            with contextlib.suppress(AttributeError, OSError):  # it may be closed
+                sys.stdout.flush()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
+            sys.exit(INTERRUPTED)  # the first process of a container is ended by none
 
     return ending

@@ -217,8 +217,8 @@ def run_program(words, variables):
     beside = _progress.beside("estimate", lambda: steps_of(variables["PLEAT_ESTIMATE"]))
     try:
         return _signals.run(words, variables, beside)
-    except OSError as problem:
-        run.cannot_execute(words[0], problem, "estimate")
+    except _signals.NotBegunError as refusal:
+        run.cannot_execute(words[0], refusal.problem, "estimate")
 
 
 @_signals.ending_by_interrupts
@@ -241,8 +241,10 @@ def main(arguments=None):
         if code and not known:
             run.fail(_signals.INTERRUPTED if interrupted else code, "the program ended with %d" % code, "estimate")
         if not snapshots:
-            run.fail(_signals.INTERRUPTED if interrupted else 1, unknown(left_nothing) + "; let each end by itself" if left_nothing else
-                     "nothing was allocated on a GPU: does the program use the device 'cuda'?", "estimate")
+            why = "nothing was allocated on a GPU: does the program use the device 'cuda'?"
+            if left_nothing:
+                why = unknown(left_nothing) + "; let each end by itself"
+            run.fail(_signals.INTERRUPTED if interrupted else 1, why, "estimate")
         try:
             tell(options, snapshots, left_nothing, interrupted)
         except (OSError, RuntimeError, ValueError, KeyError) as problem:

@@ -232,6 +232,11 @@ static void audit_holds_while_handles_at_rest_are_joined_split_and_dropped(void 
     assert_int_equal(pleat__handle_chunks(pool, CHUNKS), 1);
     assert_int_equal(pleat__handle_chunks(pool, CHUNKS + 3), 3);
     assert_int_equal(pleat__first_of(pool, CHUNKS + 3), CHUNKS + 1);
+    pleat__chunk_pool_drop(pool, CHUNKS + 1);
+    for (uint32_t gone = 1; gone < 4; gone++) {
+        assert_int_equal(pleat__handle_chunks(pool, CHUNKS + gone), 0);
+        assert_int_equal(pleat__first_of(pool, CHUNKS + gone), CHUNKS + gone);
+    }
     end(&f);
 }
 
