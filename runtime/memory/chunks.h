@@ -41,7 +41,7 @@ typedef struct pleat__page_run {
     uint64_t pages;
 } pleat__page_run;
 
-/* The chunks [first, behind) of one handle; none: it was given back. */
+/* The chunks [first, behind) of one handle; of a chunk that was given back none, from itself on. */
 typedef struct pleat__chunk_span {
     uint32_t first;
     uint32_t behind;
@@ -144,8 +144,7 @@ uint32_t pleat__chunk_pool_joined_most(const pleat__chunk_pool *pool);
 /* The first chunk of its handle; itself where it was given back. */
 static inline uint32_t pleat__first_of(const pleat__chunk_pool *pool, uint32_t chunk)
 {
-    pleat__chunk_span span = pool->span[chunk];
-    return span.first != span.behind ? span.first : chunk;
+    return pool->span[chunk].first;
 }
 
 /* Chunks of its handle; 0: it was given back. */

@@ -20,18 +20,14 @@ static uint32_t boundary_behind(const pleat__chunk_pool *pool, uint32_t granule)
     if (chunk >= pool->count)
         return granule;
     pleat__chunk_span span = pool->span[chunk];
-    return span.first == span.behind || span.first << shift == granule ? granule
-                                                                       : span.behind << shift;
+    return span.first << shift == granule ? granule : span.behind << shift;
 }
 
 /* The last one at or before it. */
 static uint32_t boundary_before(const pleat__chunk_pool *pool, uint32_t granule)
 {
     uint32_t shift = pool->occupancy.shift, chunk = granule >> shift;
-    if (chunk >= pool->count)
-        return granule;
-    pleat__chunk_span span = pool->span[chunk];
-    return span.first != span.behind ? span.first << shift : granule;
+    return chunk < pool->count ? pool->span[chunk].first << shift : granule;
 }
 
 /* Granules of whole handles in [begin, end). */
