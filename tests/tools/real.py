@@ -75,10 +75,18 @@ class Judged(unittest.TestCase):
         other = line(1.0, 9.5, losses=(3.0, 2.02))
         (only,) = real_suite.verdict([pair(other)])
         self.assertIn("losses 0.01 from native's, which was not run again", only)
-        again = pair(other, native_again=line(1.0, losses=(3.0, 2.0)))
-        self.assertIn("repeats its own bit for bit", real_suite.verdict([again])[0])
-        again["native_again"]["losses"] = [3.0, 1.99]
-        self.assertEqual(real_suite.verdict([again]), [])
+        twice = pair(other)
+        twice["runs"]["again"] = line(1.0)
+        self.assertIn("repeats its own bit for bit", real_suite.verdict([twice])[0])
+        twice["runs"]["again"]["losses"] = [3.0, 1.99]
+        self.assertEqual(real_suite.verdict([twice]), [])
+
+    def test_seconds_are_told_beside_what_native_scatters_by(self):
+        twice = pair(line(1.02, 9.5))
+        twice["runs"]["again"] = line(0.97)
+        self.assertEqual(real_suite.verdict([twice]), [
+            "llama@1: steady median 1.0200 of native's, not 1.010 (native again: 0.9700)",
+            "steady median of all 1.0200, not 1.005 (native again: 0.9700)"])
 
     def test_jobs_with_a_goal_of_their_own(self):
         lines = real_suite.verdict([pair(line(1.002, 9.5), "pipeline_rank")])

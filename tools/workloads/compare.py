@@ -64,7 +64,7 @@ SHORT = ("gpt2-vpp-recompute", "moe-vpp", "lora-recompute")
 SHORT_ITERATIONS = "10"
 CONTENDERS = (*harness.ALLOCATORS, "pleat-saved", "heap")
 # contender -> the allocator of its runs, where it is not one itself
-SERVED_BY = {"pleat-saved": "pleat", "heap": "pleat"}
+SERVED_BY = {"pleat-saved": "pleat", "heap": "pleat", "again": "native"}
 CAP_OVER_LIVE = 1.02
 
 

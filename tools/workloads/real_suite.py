@@ -3,7 +3,8 @@
 
 Each pair of a job and a seed is run iteration by iteration under all allocators at the same time, on
 one GPU that holds them all (`compare.py --in-turns`); the next pair's programs import their libraries
-meanwhile. Every pair becomes a line of JSON in --out as soon as it is done, also one that failed.
+meanwhile. `again` is native a second time: how far its seconds are from native's is what the machine
+scatters, and how far its losses are is how well the job repeats itself. Every pair becomes a line of JSON in --out as soon as it is done, also one that failed.
 Ends with a table and with what does not hold; exit 1 if something does not. --summary reads lines
 that were written before, needs neither a GPU nor torch, and runs nothing.
 """
@@ -28,8 +29,9 @@ STEADY_FROM = 4  # harness's: iterations before it set up or are learned
 STEADY_OF_ALL, STEADY, MEAN, MEAN_OVER_EXPANDABLE = 1.005, 1.01, 1.02, 1.01
 # Of jobs whose efficiency has a goal of its own; they may take native's seconds at most.
 EFFICIENT = {"qwen3_moe": 0.975, "pipeline_rank": 0.99}
-PAIR_SECONDS = 150  # a pair that takes longer is ended: it hangs, or is no job for this
+PAIR_SECONDS = 200  # a pair that takes longer is ended: it hangs, or is no job for this
 LEFT_FOR_A_PAIR = 25  # no pair is begun with less time left
+CONTENDERS = ("native", "again", "expandable", "pleat", "heap")
 
 
 def say(*text):
@@ -80,20 +82,25 @@ def memory_missed(pleat, expandable):
             yield "%s %.3f GiB, expandable segments' %.3f" % (what, mine / GIB, other / GIB)
 
 
-def losses_missed(pair, pleat):
+def losses_missed(pleat, again):
     """Losses that are less equal to native's than two runs of native are to each other."""
-    again = pair.get("native_again")
     if pleat["apart"] == 0:
         return
     if again is None:
         yield "losses %.2g from native's, which was not run again" % pleat["apart"]
-    elif apart(again, pair["runs"]["native"]) == 0:
+    elif again["apart"] == 0:
         yield "losses %.2g from native's, which repeats its own bit for bit" % pleat["apart"]
 
 
-def seconds_missed(pleat, expandable, most):
+def scatter(steady):
+    """Native's second run beside its first: what a ratio of this machine's seconds is to be read by."""
+    return "" if steady is None else " (native again: %.4f)" % steady
+
+
+def seconds_missed(pleat, expandable, again, most):
     if pleat["steady"] is not None and pleat["steady"] > most:
-        yield "steady median %.4f of native's, not %.3f" % (pleat["steady"], most)
+        line = "steady median %.4f of native's, not %.3f" % (pleat["steady"], most)
+        yield line + scatter(again and again["steady"])
     if pleat["mean"] > MEAN:
         yield "mean from the first on %.4f of native's, not %.2f" % (pleat["mean"], MEAN)
     if expandable and pleat["mean"] > MEAN_OVER_EXPANDABLE * expandable["mean"]:
@@ -105,30 +112,40 @@ def missed(pair):
     if "error" in pair:
         return ["failed: " + pair["error"].splitlines()[0]]
     told = figures(pair)
-    pleat, expandable = told.get("pleat"), told.get("expandable")
+    pleat, expandable, again = told.get("pleat"), told.get("expandable"), told.get("again")
     if not pleat or "native" not in told:
         return []
     if pleat["out_of_memory"]:
         return ["out of memory"]
     goal = EFFICIENT.get(pair["job"])
-    lines = list(seconds_missed(pleat, expandable, 1.0 if goal else STEADY))
+    lines = list(seconds_missed(pleat, expandable, again, 1.0 if goal else STEADY))
     lines += memory_missed(pleat, expandable) if expandable else ()
-    lines += losses_missed(pair, pleat)
+    lines += losses_missed(pleat, again)
     if goal and (pleat["efficiency"] or 0) < goal:
         lines.append("efficiency %.4f, not %.3f" % (pleat["efficiency"] or 0, goal))
     return lines
 
 
+def beside_native(pairs, contender):
+    """The runs of those pairs that have it and native."""
+    return [p["runs"] for p in pairs if {"native", contender} <= set(p.get("runs", ()))]
+
+
+def steady_of_all(runs_of_pairs, contender):
+    """The median over all steady iterations of native's seconds; None where there are none."""
+    steady = [
+        r for runs in runs_of_pairs for r in ratios(runs[contender], runs["native"], STEADY_FROM)
+    ]
+    return statistics.median(steady) if steady else None
+
+
 def missed_of_all(pairs):
     """What does not hold of all of them together."""
-    whole = [pair["runs"] for pair in pairs if {"native", "pleat"} <= set(pair.get("runs", ()))]
-    steady = [r for runs in whole for r in ratios(runs["pleat"], runs["native"], STEADY_FROM)]
-    lines = []
-    if steady and statistics.median(steady) > STEADY_OF_ALL:
-        lines.append(
-            "steady median of all %.4f, not %.3f" % (statistics.median(steady), STEADY_OF_ALL)
-        )
-    return lines
+    steady = steady_of_all(beside_native(pairs, "pleat"), "pleat")
+    if steady is None or steady <= STEADY_OF_ALL:
+        return []
+    again = steady_of_all(beside_native(pairs, "again"), "again")
+    return ["steady median of all %.4f, not %.3f" % (steady, STEADY_OF_ALL) + scatter(again)]
 
 
 def name_of(pair):
@@ -187,11 +204,11 @@ def print_table(lines):
 
 def of_all(pairs):
     """One line a contender over all pairs that have it and native."""
-    for contender in ("expandable", "pleat", "heap"):
-        both = [p["runs"] for p in pairs if {"native", contender} <= set(p.get("runs", ()))]
+    for contender in CONTENDERS[1:]:
+        both = beside_native(pairs, contender)
         if not both:
             continue
-        steady = [r for runs in both for r in ratios(runs[contender], runs["native"], STEADY_FROM)]
+        steady = steady_of_all(both, contender)
         means = [sum(runs[contender]["seconds"]) / sum(runs["native"]["seconds"]) for runs in both]
         shares = [runs[contender]["efficiency"] or 0 for runs in both]
         print(
@@ -200,7 +217,7 @@ def of_all(pairs):
             % (
                 contender,
                 len(both),
-                "%.4f" % statistics.median(steady) if steady else "-",
+                cell(steady, "%.4f"),
                 statistics.mean(means),
                 min(means),
                 max(means),
@@ -260,10 +277,9 @@ class Pair:
             for one in self.order
         ]
 
-    def with_iterations(self, most=None):
-        count = min(self.options.iterations, most or self.options.iterations)
+    def with_iterations(self):
         tiny = ["--tiny", "--device", "cpu"] if self.options.tiny else []
-        return [*self.line, "--iterations", str(count), *tiny]
+        return [*self.line, "--iterations", str(self.options.iterations), *tiny]
 
     def log(self, contender):
         return os.path.join(self.folder, contender + ".log")
@@ -291,18 +307,11 @@ class Pair:
             ended = compare.take_turns(iter(self.runs))
             by_name = dict(zip(self.order, ended))
             told["runs"] = {one: by_name[one] for one in self.options.allocators}
-            if self.differs(told["runs"]):
-                told["native_again"] = compare.run(self.with_iterations(8), self.log("again"), "native")
         except compare.Failed as failure:
             told.update(error=str(failure), said=self.said())
         finally:
             watch.cancel()
         return told
-
-    @staticmethod
-    def differs(runs):
-        native = runs.get("native")
-        return native is not None and any(apart(one, native) for one in runs.values())
 
 
 def run_all(pairs, options, out):
@@ -365,8 +374,8 @@ def parse():
     )
     parser.add_argument("--seeds", type=seeds, default=[1, 2], metavar="N,...", help="of each without one [1,2]")
     parser.add_argument(
-        "--allocators", default="native,expandable,pleat", metavar="NAME,...",
-        help="also heap, Pleat that learns nothing [native,expandable,pleat]",
+        "--allocators", default="native,again,expandable,pleat", metavar="NAME,...",
+        help="also heap, Pleat that learns nothing [native,again,expandable,pleat]",
     )  # fmt: skip
     parser.add_argument("--iterations", type=int, default=20, metavar="N", help="of each [20]")
     parser.add_argument(
@@ -381,7 +390,7 @@ def parse():
     parser.add_argument("--summary", nargs="+", metavar="FILE", help="of what --out wrote; run nothing")
     options = parser.parse_args()
     options.allocators = options.allocators.split(",")
-    known = ("native",) if options.tiny else ("native", "expandable", "pleat", "heap")
+    known = CONTENDERS[:2] if options.tiny else CONTENDERS
     for one in options.allocators if not options.summary else ():
         if one not in known:
             parser.error("--allocators: %r is none of: %s" % (one, ", ".join(known)))
