@@ -1,6 +1,6 @@
 /*
- * mapper.c: the mapping thread: a list of jobs under one mutex that is held for a few
- * instructions, never over a verb. See mapper.h.
+ * mapper.c: a thread and its list of jobs, under one mutex that is held for a few instructions,
+ * never over a verb. See mapper.h.
  *
  * One thread: verbs serialise inside the driver, four threads were no faster than one. It waits on
  * a condition, it does not spin, and it blocks all signals, which are the application's matter.

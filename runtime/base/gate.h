@@ -16,7 +16,8 @@
  *
  * and serves its request from what it published before it lets go of the lock, so that no other
  * thread gets it. Another thread that needs verbs meanwhile finds the turn taken: it gives up with
- * PLEAT_E_NOT_READY, changing nothing, waits for the turn without the lock, and begins again.
+ * PLEAT_E_NOT_READY, leaving nothing half done, waits for the turn without the lock, and begins
+ * again.
  *
  * What the lock orders stays under it: fencing a point of a stream, asking whether one was passed,
  * making a stream wait. These take a microsecond at most and wait for nothing.

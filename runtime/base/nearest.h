@@ -1,5 +1,5 @@
 /*
- * nearest.h: what somebody who mistyped a name may have meant.
+ * nearest.h: finds the known name that a mistyped one is nearest to.
  */
 #ifndef PLEAT_RUNTIME_BASE_NEAREST_H
 #define PLEAT_RUNTIME_BASE_NEAREST_H

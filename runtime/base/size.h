@@ -1,5 +1,6 @@
 /*
- * size.h: pleat_size_parse (pleat/base.h) of a part of a text.
+ * size.h: reads a size, such as 512k, from a part of a text, as pleat_size_parse (pleat/base.h)
+ * does from a whole one.
  */
 #ifndef PLEAT_RUNTIME_BASE_SIZE_H
 #define PLEAT_RUNTIME_BASE_SIZE_H

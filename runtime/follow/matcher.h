@@ -1,5 +1,5 @@
 /*
- * matcher.h: which request of a known sequence is this one?
+ * matcher.h: finds which request of a known sequence a request is.
  *
  * The sequence is what the plan (or the last iteration) had: first a beginning that comes once,
  * then an iteration that repeats. The matcher keeps a cursor at the request expected next and finds

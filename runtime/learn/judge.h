@@ -1,7 +1,7 @@
 /*
- * judge.h: does what is followed serve the job?
+ * judge.h: drops a schedule that does not pay.
  *
- * The one place where a schedule is dropped for what it costs. It looks at whole iterations: how
+ * The one place where that is decided. It looks at whole iterations: how
  * long their requests waited for views to be mapped ("the driver"), whether memory was made for
  * them, and how many lay in slots and lanes.
  *

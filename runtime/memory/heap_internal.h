@@ -53,8 +53,8 @@ PLEAT_NODISCARD pleat_result pleat__streams_order(pleat__heap *heap, uint16_t fr
  * it over waits for this point. */
 void pleat__zone_freed(pleat__heap *heap, uint16_t stream, uint32_t granules);
 void pleat__zones_release_points(pleat__heap *heap);
-/* The granules of a zone that a request gets, and the hole they are in; count 0: no hole holds as
- * many. pre: the sets are up to date. */
+/* The granules of a zone that a request gets, and the hole they are in; count 0 where no hole holds
+ * as many, and only there. pre: the sets are up to date. */
 pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules,
                                    pleat__hole *hole);
 /* Calls `visit` for the whole free handles of a zone, by their first chunks, those in the smallest

@@ -164,11 +164,30 @@ static uint64_t granules_noted(const pleat__heap *heap)
     return granules;
 }
 
+/* Whether each chunk of a free run is of the zone in whose set the run is. */
+static bool run_audit(const pleat__heap *heap, uint32_t zone, pleat__run run)
+{
+    uint32_t last = pleat__chunk_of(heap->pool, run.begin + run.count - 1);
+    for (uint32_t c = pleat__chunk_of(heap->pool, run.begin); c <= last; c++)
+        if (heap->zone_of[c] != zone) {
+            fprintf(stderr, "pleat: chunk %u is free in zone %u, and of zone %u\n", c, zone,
+                    heap->zone_of[c]);
+            return false;
+        }
+    return true;
+}
+
 static bool zones_audit(const pleat__heap *heap)
 {
-    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
-        if (!pleat__free_runs_audit(&heap->zones[z]))
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++) {
+        const pleat__free_runs *zone = &heap->zones[z];
+        for (pleat__run run = pleat__free_runs_best(zone, 1); run.count != 0;
+             run = pleat__free_runs_larger(zone, run))
+            if (!run_audit(heap, z, run))
+                return false;
+        if (!pleat__free_runs_audit(zone))
             return false;
+    }
     return true;
 }
 

@@ -1,5 +1,5 @@
 /*
- * log.c: the file that log.h describes, as it is written.
+ * log.c: writes a runtime's log (see log.h).
  */
 #include <runtime/observe/log.h>
 

@@ -3,7 +3,8 @@
  *
  * It follows PyTorch's native allocator rule by rule, so that what it holds for a job is what that
  * job would hold under PyTorch (`native`), and, with `expandable`, what it would hold with
- * expandable segments. Learning and every policy's fallback run on it too.
+ * expandable segments. The policies gmlake and stweaver serve by it what they do not serve
+ * themselves.
  *
  * RULES    Sizes are rounded up to 512, or by `divisions` to a part of a power of two. Requests of
  * at most 1 MiB live in small segments (2 MiB), those under 10 MiB in segments of 20 MiB, larger

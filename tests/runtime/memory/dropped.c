@@ -175,7 +175,7 @@ static void dropped_that_cannot_be_unmapped_go_later(void **state)
 
 /* ---- auditors ---- */
 
-/* R3, R4, R5, R6. */
+/* R2, R3, R4, R5, R6. */
 static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
 {
     (void)state;
@@ -211,6 +211,11 @@ static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
     assert_false(pleat__views_audit(&f.heap, false, 0, 1));
     view->live--;
     assert_true(pleat__chunks_audit(pool) && pleat__views_audit(&f.heap, false, 0, 0));
+    assert_ok(pleat__heap_sync(&f.heap));
+    assert_true(pleat__heap_audit(&f.heap));
+    f.heap.zone_of[2] ^= 1u;
+    assert_false(pleat__heap_audit(&f.heap));
+    f.heap.zone_of[2] ^= 1u;
     end(&f);
 }
 
