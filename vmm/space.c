@@ -77,6 +77,12 @@ static pleat_result reserve_window(pleat__space *space, const pleat__space_optio
                                          &space->base);
         times /= 2; /* less address space than wanted still serves */
     } while (result == PLEAT_E_OUT_OF_MEMORY && times > 0);
+    /* It says nothing about the device: no byte of its memory was asked for. */
+    if (result == PLEAT_E_OUT_OF_MEMORY)
+        return pleat__fail(PLEAT_E_NO_MEMORY,
+                           "this process gets no %llu bytes of addresses: raise its limit "
+                           "(ulimit -v)",
+                           (unsigned long long)space->window_bytes);
     return result;
 }
 
@@ -243,7 +249,9 @@ pleat_result pleat__space_take(pleat__space *space, uint64_t pages, uint64_t *pa
     }
     pthread_mutex_unlock(&space->lock);
     return found ? PLEAT_OK
-                 : pleat__fail(PLEAT_E_LIMIT, "the window of %llu pages has no room for %llu",
+                 : pleat__fail(PLEAT_E_LIMIT,
+                               "the window of %llu pages of addresses has no room for %llu; it is "
+                               "smaller where the process may have few (ulimit -v)",
                                (unsigned long long)space->window.pages, (unsigned long long)pages);
 }
 

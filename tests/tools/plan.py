@@ -207,13 +207,18 @@ class Plan(unittest.TestCase):
         self.assertIs(json.loads(pleat("verify", plan, "--json").stdout)["followed"], True)
         self.assertNotIn("is not followed", pleat("verify", plan).stdout)
 
-    def test_a_host_without_memory_is_named(self):
-        """A replay that the host has no room for was called one that runs out of memory."""
-        ran = subprocess.run(["prlimit", "--as=%d" % (300 << 20), PLEAT, "plan", JOB],
-                             capture_output=True, text=True, check=False)
-        if "Sanitizer" in ran.stderr:
-            self.skipTest("a sanitizer wants all addresses there are")
-        self.assertIn("was not replayed: the host has no memory for it: ", ran.stdout + ran.stderr)
+    def test_a_process_without_addresses_is_no_job_without_memory(self):
+        """A replay that the host has no room for was called one that runs out of memory, and the job one
+        that fits nowhere."""
+        told = "this process gets no 150323855360 bytes of addresses: raise its limit (ulimit -v)"
+        for command, status in (("plan", 0), ("replay", 5), ("compare", 5), ("explain", 5)):
+            ran = subprocess.run(["prlimit", "--as=%d" % (300 << 20), PLEAT, command, JOB],
+                                 capture_output=True, text=True, check=False)
+            if "Sanitizer" in ran.stderr:
+                self.skipTest("a sanitizer wants all addresses there are")
+            self.assertEqual(ran.returncode, status, ran.stdout + ran.stderr)
+            self.assertIn(told if status else "was not replayed: device 0: this process gets no",
+                          ran.stdout + ran.stderr)
 
     @of_drawn_jobs
     def test_a_small_saving_counts_where_requests_are_the_same(self):

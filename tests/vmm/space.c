@@ -259,6 +259,18 @@ static void space_window_has_room_for_a_plan(void **state)
     end(&f);
 }
 
+/* As many as a process can have at all. */
+static void space_without_addresses_is_no_device_without_memory(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 0, 0);
+    pleat__space *other;
+    const pleat__space_options options = {.window_bytes = UINT64_C(1) << 47};
+    assert_result(pleat__space_create(f.vmm, f.arena, &options, &other), PLEAT_E_NO_MEMORY);
+    assert_non_null(strstr(pleat_last_error()->text, "gets no 140737488355328 bytes of addresses"));
+    end(&f);
+}
+
 static void budget_headroom_of_the_device(void **state)
 {
     (void)state;
@@ -615,6 +627,7 @@ int main(void)
         cmocka_unit_test(budget_headroom_and_callback),
         cmocka_unit_test(budget_headroom_of_the_device),
         cmocka_unit_test(space_window_has_room_for_a_plan),
+        cmocka_unit_test(space_without_addresses_is_no_device_without_memory),
         cmocka_unit_test(import_shares_bytes_and_costs_no_budget),
         cmocka_unit_test(rest_and_wake_go_part_by_part),
         cmocka_unit_test(a_chunk_at_rest_is_split_at_all_its_places),

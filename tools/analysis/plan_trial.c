@@ -127,7 +127,7 @@ static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan,
     PLEAT_TRY(replay(trace, plan, device_bytes, &with));
     PLEAT_TRY(replay(trace, NULL, device_bytes, &without));
     if (with.oom || without.oom) {
-        snprintf(trial->why_not, sizeof trial->why_not, "the host has no memory for it: %s",
+        snprintf(trial->why_not, sizeof trial->why_not, "it runs out of memory: %s",
                  with.oom ? with.oom_text : without.oom_text);
         return PLEAT_OK;
     }
