@@ -209,7 +209,8 @@ static void print_gap(const gap_steps *gap, uint64_t contiguous, uint64_t virtua
 #undef ADD_STEP
     add_size(&table, "= physical", gap->physical, gap->live);
     if (gap->unplaced != 0)
-        add_size(&table, "with what lies beside it", gap->physical + gap->unplaced, gap->live);
+        add_size(&table, "with what lies beside it at the peak", gap->physical + gap->unplaced,
+                 gap->live);
     if (contiguous > 0)
         add_size(&table,
                  gap->unplaced != 0 ? "with it, contiguous, before folding"

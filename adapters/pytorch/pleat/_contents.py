@@ -63,6 +63,9 @@ class Kind:
                         if str(parameter.type) == "Tensor"]
         self.written = [(place, parameter.name) for place, parameter in enumerate(function._schema.arguments)
                         if parameter.alias_info is not None and parameter.alias_info.is_write]
+        # Whether the GPU has anything to do for it: not for a view, nor where a tensor is asked what it is.
+        self.computes = bool(self.written) or any(one.alias_info is None and "Tensor" in str(one.type)
+                                                  for one in function._schema.returns)
 
     def of_writes(self, args, kwargs):
         """What it is given to write into."""

@@ -18,15 +18,14 @@ import threading
 import time
 import weakref
 
-from . import _checkpoints, _collectives, _contents, _data, _errors, _safetensors, _statistics
+from . import _checkpoints, _clock, _collectives, _contents, _data, _errors, _safetensors, _statistics
 
 MIB = 1 << 20
 # Of aten's operators those of recurrent layers.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
-MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
+MULTIPLIES = (*_clock.PRODUCTS, "_scaled_mm")
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
-EVENT_US = 5  # what passes on the recording's clock from one event to the next
 SEEN = "_pleat_seen"  # of a storage on the GPU
 PINNED = "_pleat_pinned"  # of one on the host without contents
 LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
@@ -75,6 +74,7 @@ class Recorder:
         self.begun = begun or (lambda iterations: None)
         self.lock = Lock()  # a storage may end while an event is added; threads come one after the other
         self.events = []
+        self.us = 0.0  # on the recording's clock
         self.ends = {}  # storage's key -> what tells its end
         self.address = 1 << 40
         self.statistics = _statistics.Statistics()
@@ -87,7 +87,7 @@ class Recorder:
 
     def add(self, action, address, bytes):
         self.events.append({"action": action, "addr": address, "size": bytes, "stream": 0,
-                            "time_us": EVENT_US * len(self.events), "user_metadata": "iter=%d" % self.iterations})
+                            "time_us": int(self.us), "user_metadata": "iter=%d" % self.iterations})
 
     def allocate(self, bytes):
         with self.lock:
@@ -325,6 +325,11 @@ def watching(torch, recorder):
                 recorder.seen(leaf.untyped_storage())
             if on_device and name in MULTIPLIES:
                 recorder.multiplies(workspace)
+            # While torch traces a function, a size that it is asked for is an operator of the trace.
+            if contents.kind(function).computes and torch._C._get_tracing_state() is None:
+                moved = [leaf for leaf in given if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda"]
+                if moved or on_device:
+                    recorder.us += _clock.microseconds(name, args, moved + on_device, on_device)
             return result
 
         def without(self, function, args, kwargs):
