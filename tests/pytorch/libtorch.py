@@ -95,7 +95,7 @@ class Libtorch(unittest.TestCase):
             self.assertEqual((said[0], told), ("CUDA memory is served by native", ""))
 
     def test_what_is_wrong_is_said(self):
-        for budget, wrong in (("much", True), ("1.5q", True), ("-1", True), ("0.5", True), ("0x10", True), ("1e9", True), (" 5m", True), ("20GiB", False), ("6400m", False), ("%d" % (20 << 30), False)):
+        for budget, wrong in (("much", True), ("0", True), ("1.5q", True), ("-1", True), ("0.5", True), ("0x10", True), ("1e9", True), (" 5m", True), ("20GiB", False), ("6400m", False), ("%d" % (20 << 30), False)):
             said, told = self.run_it(self.plain, LD_PRELOAD=self.library, PLEAT="1", PLEAT_BUDGET=budget)
             self.assertEqual("PLEAT_BUDGET: '%s' is no size" % budget in told, wrong, told)
             self.assertEqual(said[0].endswith("native"), wrong)

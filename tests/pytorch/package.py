@@ -145,7 +145,8 @@ class Package(unittest.TestCase):
                     ("r%r", 0, ranked, "pleat: there is no plan '%s'" % place("r3")),
                     ("no%d", 0, {}, "pleat: there is no plan '%s'" % place("no%d")),
                     ("lone", "4MiB", {}, "pleat: '%s' takes " % place("lone")),
-                    ("lone", "4GiB", {}, "a shim is looked for"), ("lone", 0, {}, "a shim is")):
+                    ("lone", "0", {}, "pleat: '0' is a budget of 0 bytes"),
+                    *(("lone", budget, {}, "a shim is looked for") for budget in ("4GiB", 0, None))):
                 said = python(code % (place(name), budget), PYTHONPATH=str(ADAPTER), **more).stdout
                 self.assertTrue(said.startswith(text), (name, said))
                 self.assertEqual(remedy in said, "': " in text, said)
@@ -267,10 +268,11 @@ class Package(unittest.TestCase):
         for text in ("", "x", "-1", "12q", "1 2", "inf", "nan", "1e400", "9000000t", "0.5", 0.5):
             with self.assertRaises(ValueError):
                 pleat._parse_size(text)
-        for text in (0, "0", "2MiB", 20 << 30):
+        for text in ("2MiB", 20 << 30):
             self.assertEqual(pleat._parse_budget(text), pleat._parse_size(text))
-        with self.assertRaisesRegex(ValueError, "'20' is a budget of 20 bytes: write 20GiB"):
-            pleat._parse_budget("20")
+        for text, bytes in (("20", 20), ("0", 0), ("0GiB", 0)):
+            with self.assertRaisesRegex(ValueError, "'%s' is a budget of %d bytes: write 20GiB" % (text, bytes)):
+                pleat._parse_budget(text)
 
 
 class Run(unittest.TestCase):
@@ -338,7 +340,7 @@ class Run(unittest.TestCase):
             self.assertTrue(done.stdout.startswith("usage: pleat run "), done.stdout)
 
     def test_bad_use_is_refused(self):
-        for wrong in (["--budget", "much"], ["--budget", "20"], ["--policy", "none"], ["--log", "a,b"],
+        for wrong in (["--budget", "much"], ["--budget", "20"], ["--budget", "0"], ["--budget", ""], ["--policy", "none"], ["--log", "a,b"],
                       # Not half a byte, which is none, which is all there is.
                       ["--budget", "0.5"]):
             code, said = self.run_it(*wrong, "--", "true")

@@ -84,6 +84,7 @@ class Environment(Folder):
 
     def test_what_a_variable_cannot_be_ends_the_program(self):
         for name, value, text in (("BUDGET", "much", "PLEAT_BUDGET: 'much' is no size; write 20GiB, 512MiB or bytes"),
+                                  ("BUDGET", "0", "PLEAT_BUDGET: '0' is a budget of 0 bytes: write 20GiB or 512MiB"),
                                   ("PLAN", "/no/such", "PLEAT_PLAN: there is no file '/no/such'"),
                                   ("SAVE_PLAN", "/no/such/x", "PLEAT_SAVE_PLAN: there is no folder '/no/such'"),
                                   ("POLICY", "none", "PLEAT_POLICY: invalid choice: 'none'"),

@@ -83,9 +83,9 @@ def _parse_size(text):
 
 
 def _parse_budget(text):
-    """Bytes of a budget: 0, which is all there is, or at least a chunk. ValueError."""
+    """Bytes of a budget, which are at least a chunk. ValueError."""
     bytes = _parse_size(text)
-    if 0 < bytes < _CHUNK_BYTES:
+    if bytes < _CHUNK_BYTES:
         raise ValueError("pleat: %r is a budget of %d bytes: write 20GiB or 512MiB" % (text, bytes))
     return bytes
 
@@ -108,7 +108,7 @@ def enable(
     ("pleat", "native", "expandable" ...); `plan` a plan file, or "auto" to follow the plan that an earlier run
     of this job left in the user's cache, else to learn, and to leave one (setting keep:off: only to learn);
     `budget` the most
-    bytes of each device that Pleat may take, as a number or as "20GiB", 0 for all; `conf` Pleat's
+    bytes of each device that Pleat may take, as a number or as "20GiB", 0 or None for all; `conf` Pleat's
     settings ("key:value,...", or a dict {"small": "64k", "learn": False}, else the environment's PLEAT_CONF). `marks`: the first optimizer that
     steps on a device says where an iteration ends there, until another one goes on without it. `save_plan`: a file for
     the plan of what this run does, with which the next run's `plan` starts planned; it is written when
@@ -144,7 +144,7 @@ def enable(
         )
     if policy not in _POLICIES:
         raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(_POLICIES)))
-    budget = _parse_budget(budget)
+    budget = 0 if budget in (0, None) else _parse_budget(budget)
     record = _given.count("record", record)
     for name, value in (("marks", marks), ("canary", canary), ("windows", windows)):
         _given.check_switch(name, value)

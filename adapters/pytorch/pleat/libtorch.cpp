@@ -70,11 +70,12 @@ __attribute__((constructor)) void begin()
     if (!is_set("PLEAT") || dlsym(RTLD_DEFAULT, "Py_IsInitialized") != nullptr)
         return;
     uint64_t budget = 0;
-    bool is_size = pleat_size_parse(variable("PLEAT_BUDGET", "0").c_str(), &budget) != 0;
+    std::string asked = variable("PLEAT_BUDGET");
+    bool is_size = asked.empty() || (pleat_size_parse(asked.c_str(), &budget) != 0 && budget != 0);
     std::string plan = variable("PLEAT_PLAN", "auto"), conf = variable("PLEAT_CONF");
     bool saves = !variable("PLEAT_SAVE_PLAN").empty();
     if (!is_size) {
-        say("PLEAT_BUDGET: '" + variable("PLEAT_BUDGET") +
+        say("PLEAT_BUDGET: '" + asked +
             "' is no size; write 20GiB: the program runs without Pleat");
         return;
     }

@@ -55,7 +55,7 @@ def parser():
         "%%d for the device, %%p for the process",
     )
     parser.add_argument(
-        "--budget", default="0", metavar="SIZE", help="most memory to take of each device, such as 20GiB [all]"
+        "--budget", default=None, metavar="SIZE", help="most memory to take of each device, such as 20GiB [all]"
     )
     parser.add_argument("--policy", default="pleat", choices=_POLICIES, help="[pleat]")
     parser.add_argument("--conf", default="", metavar="KEY:VALUE,...", help="settings, as `pleat conf` lists them")
@@ -116,13 +116,18 @@ def parse(arguments):
     return options
 
 
+def budget(options):
+    """Bytes; 0: no budget was given. ValueError."""
+    return 0 if options.budget is None else _parse_budget(options.budget)
+
+
 def check(options, error):
     """Calls error() for what an option cannot be."""
     try:
-        _parse_budget(options.budget)
+        budget(options)
     except ValueError as problem:
         error("--budget: " + str(problem).replace("pleat: ", "", 1))
-    if options.recompute and not _parse_budget(options.budget):
+    if options.recompute and not budget(options):
         error("--recompute: it needs a budget: --budget=40GiB")
     log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
     if "," in log:
@@ -192,7 +197,7 @@ def variables(options):
     made["PLEAT_RUN"] = "quiet" if options.quiet else "on"
     made["PLEAT_RUN_POLICY"] = options.policy
     made["PLEAT_RUN_PLAN"] = options.plan if options.plan == "auto" else os.path.abspath(options.plan)
-    made["PLEAT_RUN_BUDGET"] = str(_parse_budget(options.budget))
+    made["PLEAT_RUN_BUDGET"] = str(budget(options))
     made["PLEAT_RUN_MARKS"] = "off" if options.no_marks else "on"
     for name in ("save_plan", "report", "counters"):
         path = getattr(options, name)
@@ -254,7 +259,7 @@ def main(arguments=None):
     if wrong:
         fail(BAD_USE, wrong.replace("PLEAT_CONF:", "--conf:", 1) if options.conf else wrong)
     plans = _plans.of_ranks(options.plan) if options.plan != "auto" else []
-    wrong = _job.wrong_plan(plans, _parse_budget(options.budget), made)
+    wrong = _job.wrong_plan(plans, budget(options), made)
     if wrong:
         fail(BAD_FILE, "--plan: " + wrong)
     wrong = _job.cannot_draw() if options.report else None
