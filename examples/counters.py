@@ -14,7 +14,12 @@ PLEAT = os.environ.get("PLEAT_COMMAND", "pleat")
 
 def replayed(recording, policy):
     """Counters of a recording's replay on the host's memory."""
-    done = subprocess.run([PLEAT, "replay", recording, "--policy", policy, "--json"], stdout=subprocess.PIPE)
+    try:
+        done = subprocess.run([PLEAT, "replay", recording, "--policy", policy, "--json"], stdout=subprocess.PIPE)
+    except OSError as problem:
+        print("counters.py: %r cannot be run: %s; $PLEAT_COMMAND may name the command pleat" % (PLEAT, problem.strerror),
+              file=sys.stderr)
+        sys.exit(127)
     if done.returncode:
         sys.exit(done.returncode)
     return json.loads(done.stdout)

@@ -1,6 +1,6 @@
 /*
- * plan.c: plans a recorded job and says how many requests it plans: plan TRACE, one that `pleat
- * import` wrote
+ * plan.c: plans a recorded job, writes the plan, and says how many requests an iteration has: plan
+ * TRACE PLAN, with a trace that `pleat import` wrote
  *
  * Built with cc plan.c $(pkg-config --cflags --libs pleat)
  */
@@ -19,8 +19,8 @@ int main(int argc, char **argv)
 {
     pleat_trace *trace;
     pleat_plan *plan;
-    if (argc != 2) {
-        fprintf(stderr, "usage: plan TRACE\n");
+    if (argc != 3) {
+        fprintf(stderr, "usage: plan TRACE PLAN\n");
         return 2;
     }
     if (pleat_trace_read(argv[1], &trace) != PLEAT_OK) {
@@ -31,9 +31,10 @@ int main(int argc, char **argv)
     pleat_plan_options options = {.size = sizeof options, .seconds = NAN};
     if (pleat_plan_make(trace, &options, &plan) != PLEAT_OK)
         return failed();
-    printf("%u requests planned\n", pleat_trace_request_count(trace));
-    if (pleat_plan_write(plan, "job.plan") != PLEAT_OK)
+    if (pleat_plan_write(plan, argv[2]) != PLEAT_OK)
         return failed();
+    printf("wrote %s: %llu requests an iteration\n", argv[2],
+           (unsigned long long)pleat_plan_summary_of(plan).iteration_requests);
     pleat_plan_free(plan);
     pleat_trace_free(trace);
     return 0;
