@@ -94,9 +94,7 @@ class Check(Folder):
         (self.folder / "build/release/bin").mkdir(parents=True)
         self.script("build/release/bin/pleat", "")
         (self.folder / "my job.trace").write_text("")
-        done = subprocess.run([self.folder / "tools/demo", self.folder / "my job.trace", "--device", "1"], check=True,
-                              env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}, stdout=subprocess.PIPE, text=True)
-        said = [line[2:] for line in done.stdout.splitlines() if line.startswith("$ ")]
+        said = self.shown(self.folder / "my job.trace", "--device", "1")
         self.assertEqual(shlex.split(said[0]), ["pleat", "import", "my job.trace", "--device", "1", "-o",
                                                 "build/demo/my job.trace"])
         self.assertEqual(shlex.split(said[2])[:3], ["pleat", "verify", "build/demo/my job.plan"])
@@ -105,6 +103,27 @@ class Check(Folder):
         self.assertEqual(done.stderr, "tools/demo: there is no option '--frob'\n")
         for arguments in (["--device"], ["--device", "x"], ["a", "b"], ["--none"]):
             self.assertEqual(subprocess.run([self.folder / "tools/demo", *arguments], stderr=subprocess.DEVNULL).returncode, 2)
+        # What is made has the name that was given, not that of what a link leads to, and the link is read from anywhere.
+        (self.folder / "other").mkdir()
+        (self.folder / "other" / "link.pickle.gz").symlink_to(self.folder / "my job.trace")
+        (self.folder / "folder").symlink_to("other")
+        for name, cwd in (("link.pickle.gz", "folder"), ("../other/link.pickle.gz", "bin"), ("folder/link.pickle.gz", "")):
+            said = self.shown(name, cwd=self.folder / cwd)
+            self.assertEqual(said[0], "pleat import other/link.pickle.gz -o build/demo/link.trace")
+            self.assertEqual(said[1], "pleat plan build/demo/link.trace -o build/demo/link.plan")
+
+    def test_the_demo_refuses_a_folder_before_anything_is_installed(self):
+        self.script("tools/setup", "exit 9\n")
+        shutil.copy(ROOT / "tools/demo", self.folder / "tools/demo")
+        done = subprocess.run([self.folder / "tools/demo", self.folder], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (2, "", "tools/demo: '%s' is a folder, not a file\n" % self.folder))
+
+    def shown(self, *arguments, cwd=None):
+        """The commands that the demo shows."""
+        done = subprocess.run([self.folder / "tools/demo", *arguments], check=True, cwd=cwd, text=True,
+                              env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}, stdout=subprocess.PIPE)
+        return [line[2:] for line in done.stdout.splitlines() if line.startswith("$ ")]
 
 
 class Setup(Folder):
