@@ -586,7 +586,8 @@ class Command(unittest.TestCase):
                 (["--capability", "new", "--", "true"], 2, "'new' is none: write 9.0"),
                 (["-o", "/no/such/x", "--", "true"], 3, "there is no folder '/no/such'"),
                 (["-o", "/", "--", "true"], 3, "'/' is a folder, not a file"),
-                (["-o", "-", "--", "true"], 2, "--output is a file, not '-'"),
+                (["-o", "x/", "--", "true"], 3, "there is no folder '%s/x'" % os.getcwd()),
+                *((["-o", one, "--", "true"], 2, "--output is a file, not '%s'" % one) for one in ("-", "", "/dev/stdout", "/dev/fd/1")),
                 (["--", "no-such-program"], 127, "there is no program 'no-such-program'")):
             with mock.patch("sys.stderr") as said, self.assertRaises(SystemExit) as ended:
                 estimate.main(arguments)

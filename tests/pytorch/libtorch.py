@@ -113,6 +113,9 @@ class Libtorch(unittest.TestCase):
         with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
             libtorch.main([str(HOME), "-o", "/no/such/folder/x.so"])
         self.assertEqual(ended.exception.code, 3)
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as said:
+            libtorch.main([str(HOME), "-o", ""])
+        self.assertIn("pleat libtorch: error: --output is a file, not ''", said.getvalue())
 
 
 if __name__ == "__main__":

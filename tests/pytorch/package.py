@@ -340,7 +340,8 @@ class Run(unittest.TestCase):
             self.assertTrue(done.stdout.startswith("usage: pleat run "), done.stdout)
 
     def test_bad_use_is_refused(self):
-        for wrong in (["--budget", "much"], ["--budget", "20"], ["--budget", "0"], ["--budget", ""], ["--policy", "none"], ["--log", "a,b"],
+        for wrong in (["--budget", "much"], ["--budget", "20"], ["--budget", "0"], ["--budget", ""], ["--save-plan", ""], ["--report", ""], ["--counters", ""],
+                      ["--log", ""], ["--policy", "none"], ["--log", "a,b"],
                       # Not half a byte, which is none, which is all there is.
                       ["--budget", "0.5"]):
             code, said = self.run_it(*wrong, "--", "true")
@@ -362,7 +363,8 @@ class Run(unittest.TestCase):
     def test_files_are_refused_as_by_the_other_commands(self):
         for wrong in (["--plan", "/no/such.plan"], ["--save-plan", "/no/such/folder/p.plan"],
                       ["--report", "/no/such/folder/r.html"], ["--log", "/no/such/folder/run.log"],
-                      ["--save-plan", "."], ["--report", "/"], ["--counters", "pleat"], ["--log", "pleat/"]):
+                      ["--save-plan", "."], ["--report", "/"], ["--counters", "pleat"], ["--log", "pleat/"],
+                      ["--save-plan", "none/"]):
             code, said = self.run_it(*wrong, "--", "true")
             self.assertEqual(code, 3, wrong)
             self.assertTrue(said.startswith("pleat run: error: %s: " % wrong[0]), said)

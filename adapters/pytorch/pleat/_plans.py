@@ -222,7 +222,7 @@ def of_ranks(name):
 
 def cannot_write(path):
     """Why a file could not be written at the end; None: it can, or there is none to write."""
-    folder = os.path.dirname(os.path.abspath(path))
+    folder = os.path.abspath(os.path.dirname(path))
     if not path or "%" in folder:
         return None
     if not os.path.isdir(folder):

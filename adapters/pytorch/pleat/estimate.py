@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import signal
+import stat
 import sys
 import tempfile
 
@@ -39,7 +40,7 @@ def parser():
         "steps; the optimizer's state is made in the first. Under torchrun each process is a rank on a GPU of its own, and "
         "collectives do nothing. It ends with 0 also where nothing fits: --json says that in `fits`.",
     )
-    made.add_argument("-o", "--output", default="", metavar="TRACE",
+    made.add_argument("-o", "--output", action=run.FileName, default="", metavar="TRACE",
                       help="write the trace there, for `pleat plan`, `compare`, `report` and the others")
     made.add_argument("-d", "--device-memory", default="80GiB", metavar="SIZE|GPU",
                       help="what the GPU has, by its size or its name: h200, a100-80, ... [80GiB]")
@@ -69,6 +70,17 @@ def device_bytes(text, error):
     return json.loads(answer)["device_bytes"]
 
 
+def is_standard_output(path):
+    """Whether the trace and what is said would be mixed, as the command asks it (tools/options.c)."""
+    if path == "-":
+        return True
+    try:
+        file, output = os.stat(path), os.fstat(1)
+    except OSError:
+        return False
+    return os.path.samestat(file, output) and (not stat.S_ISCHR(file.st_mode) or os.isatty(1))
+
+
 def parse(arguments):
     made = parser()
     options = run.parsed(made, arguments)
@@ -76,8 +88,8 @@ def parse(arguments):
     parts = options.capability.split(".")
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         made.error("--capability: %r is none: write 9.0" % options.capability)
-    if options.output == "-":
-        made.error("--output is a file, not '-': standard output is for what is said")
+    if is_standard_output(options.output):
+        made.error("--output is a file, not %r: standard output is for what is said" % options.output)
     wrong = _plans.cannot_write(options.output) or run.overwritten(options.output, options.program)
     if wrong:
         run.fail(run.BAD_FILE, "--output: " + wrong, "estimate")

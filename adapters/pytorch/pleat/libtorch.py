@@ -21,7 +21,7 @@ def parser():
     )
     made.add_argument("folder", metavar="DIR", help="libtorch's folder, with include/ and lib/; that of a Python's "
                       "torch does as well")
-    made.add_argument("-o", "--output", default="libpleat_torch.so", metavar="LIBRARY", help="[libpleat_torch.so]")
+    made.add_argument("-o", "--output", action=run.FileName, default="libpleat_torch.so", metavar="LIBRARY", help="[libpleat_torch.so]")
     return made
 
 

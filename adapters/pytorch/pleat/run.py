@@ -34,6 +34,15 @@ class Parser(argparse.ArgumentParser):
         say(self.format_help(), self.prog.partition(" ")[2])
 
 
+class FileName(argparse.Action):
+    """Of a file that is to be written. An empty one, of a shell's variable that is not set say, would leave none."""
+
+    def __call__(self, parser, namespace, value, option=None):
+        if not value:
+            parser.error("%s is a file, not ''" % self.option_strings[-1])
+        setattr(namespace, self.dest, value)
+
+
 def parser():
     parser = Parser(
         prog="pleat run",
@@ -48,6 +57,7 @@ def parser():
     )
     parser.add_argument(
         "--save-plan",
+        action=FileName,
         default="",
         metavar="FILE",
         help="write the plan of this run there, for --plan of the next; of several processes and "
@@ -63,17 +73,18 @@ def parser():
         "--no-marks", action="store_true", help="do not take optimizer steps as iterations' ends"
     )
     parser.add_argument(
-        "--report", default="", metavar="PAGE.html", help="draw the iterations recorded, as one HTML page"
+        "--report", action=FileName, default="", metavar="PAGE.html", help="draw the iterations recorded, as one HTML page"
     )
     parser.add_argument(
         "--log",
+        action=FileName,
         default="",
         metavar="FILE|auto",
         help="write the memory over time there while it runs: for `pleat top` and `pleat report "
         "--log`; auto: where `pleat top` looks; %%r, %%w, %%d and %%p as in --save-plan",
     )
     parser.add_argument(
-        "--counters", default="", metavar="FILE", help="write the counters there, as JSON"
+        "--counters", action=FileName, default="", metavar="FILE", help="write the counters there, as JSON"
     )
     parser.add_argument(
         "--recompute",
