@@ -676,6 +676,27 @@ class Command(unittest.TestCase):
         self.assertEqual(estimate.amount(None, 2 << 40), "more than 2 TiB")
         self.assertEqual(estimate.amount(3 << 29, 80 << 30), "1.500 GiB")
 
+    def test_figures_are_told_whether_the_trace_could_be_written_or_not(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
+            table.write(estimate.TABLE)
+            table.flush()
+            options = estimate.parse(["-o", "/dev/full", "--", "true"])
+            for options.json, first in ((True, '{"processes": 1, '), (False, "pleat estimate: 1 request; ")):
+                with mock.patch("sys.stdout", new_callable=io.StringIO) as said, self.assertRaises(SystemExit) as ended, \
+                        mock.patch("sys.stderr", new_callable=io.StringIO) as refused:
+                    estimate.tell(options, [table.name], 0, False)
+                self.assertEqual((ended.exception.code, refused.getvalue()), (3, "pleat estimate: error: the trace could not be "
+                                                                              "written: '/dev/full': cannot be written: No space left on device\n"))
+                self.assertTrue(said.getvalue().startswith(first) and "wrote" not in said.getvalue(), said.getvalue())
+            # What a shell has opened (>(gzip), say) is written into.
+            pipe, end = os.pipe()
+            os.set_inheritable(end, True)
+            options.output = "/dev/fd/%d" % end
+            with mock.patch("sys.stdout"), open(pipe, "rb") as written:
+                estimate.tell(options, [table.name], 0, False)
+                os.close(end)
+                self.assertGreater(len(written.read()), 0)
+
     def test_the_verdict_names_allocators(self):
         for served, text in (((True, True, True), "it fits on one h200 under Pleat, PyTorch's native allocator and "
                               "expandable segments"),

@@ -946,6 +946,8 @@ class Told(unittest.TestCase):
     def test_failures_of_the_command_have_its_words(self):
         with self.assertRaisesRegex(RuntimeError, "no-such.trace"):
             _job.run("replay", "no-such.trace", "--json")
+        with self.assertRaisesRegex(RuntimeError, "'much'"):  # where the last line is "See 'pleat replay --help'."
+            _job.run("replay", "no-such.trace", "--budget", "much")
 
 
 if __name__ == "__main__":

@@ -47,9 +47,9 @@ def say(text):
     print(("" if rank is None else "[rank %s] " % rank) + text, file=sys.stderr)
 
 
-def run(*arguments, answers=(0,)):
+def run(*arguments, answers=(0,), close_fds=True):
     """Standard output of the command where its exit status is an answer; else RuntimeError with the last line that
-    it said."""
+    it said, but for the one that leads to its help."""
     program = command()
     if program is None:
         raise RuntimeError("the command pleat is not there; $PLEAT_COMMAND may name it")
@@ -57,9 +57,10 @@ def run(*arguments, answers=(0,)):
     settings = [setting for setting in _plans.split(os.environ.get("PLEAT_CONF", ""))
                 if setting.split(":")[0] not in PROGRAMS_OWN]
     done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, env=dict(os.environ, PLEAT_CONF=",".join(settings)))
+                          text=True, env=dict(os.environ, PLEAT_CONF=",".join(settings)), close_fds=close_fds)
     if done.returncode not in answers:
-        raise RuntimeError((done.stderr.splitlines() or ["exit %d" % done.returncode])[-1])
+        said = [line for line in done.stderr.splitlines() if not line.startswith("See 'pleat ")]
+        raise RuntimeError((said or ["exit %d" % done.returncode])[-1])
     return done.stdout
 
 

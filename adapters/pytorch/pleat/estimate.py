@@ -120,9 +120,9 @@ def environment(options, base, folder):
     return made
 
 
-def imported(snapshot, *more):
+def imported(snapshot):
     """What `pleat import` says of a process's recording."""
-    return json.loads(_job.run("import", snapshot, "--json", *more))
+    return json.loads(_job.run("import", snapshot, "--json"))
 
 
 def replayed(snapshot, policy, device):
@@ -177,23 +177,34 @@ def unknown(processes):
         ("%d processes" % processes, "they") if processes > 1 else ("a process", "it"))
 
 
+def write(options, snapshot):
+    """Writes the trace. Why it could not; None: it did."""
+    try:
+        # With all that the shell has opened: /dev/fd/63 is what it writes for >(gzip).
+        _job.run("import", snapshot, "--device-memory", str(options.bytes), "-o", options.output, close_fds=False)
+    except (OSError, RuntimeError) as problem:
+        return str(problem).replace("pleat import: ", "", 1)
+    return None
+
+
 def tell(options, snapshots, left_nothing, interrupted):
     """Says what was recorded, of the process that took most, and how many left nothing; of an interrupted program,
-    until then."""
+    until then. This process ends where the trace could not be written."""
     told, snapshot = max(((imported(one), one) for one in snapshots), key=lambda pair: pair[0]["peak_live_bytes"])
-    if options.output:
-        imported(snapshot, "--device-memory", str(options.bytes), "-o", options.output)
+    wrong = write(options, snapshot) if options.output else None
     with _progress.alone("estimate", "allocators"):
         takes, served = measured(snapshot, options.bytes, told["peak_live_bytes"])
     figures = {"processes": len(snapshots), "unknown_processes": left_nothing, "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
     figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
     figures.update({"device_bytes": options.bytes, "fits": served, "interrupted": interrupted})
-    said = [json.dumps(figures)] if options.json else lines(options, figures)
+    said = [json.dumps(figures)] if options.json else lines(options, figures, "" if wrong else options.output)
     run.say("".join(line + "\n" for line in said), "estimate")
+    if wrong:
+        run.fail(run.BAD_FILE, "the trace could not be written: " + wrong, "estimate")
 
 
-def lines(options, figures):
-    """What tell() says in words."""
+def lines(options, figures, written=""):
+    """What tell() says in words. `written`: the trace, where it was."""
     count, processes = figures["requests"], figures["processes"]
     made = ["the program was interrupted: these are the figures of what it had done so far"] * figures["interrupted"]
     if figures["unknown_processes"]:
@@ -206,8 +217,8 @@ def lines(options, figures):
                   for policy, name in ALLOCATORS.items()),
         verdict(figures, options.device_memory),
         "the CUDA context is not counted, nor what kernels take for themselves but for cuBLAS's"]
-    if options.output:
-        made.append("wrote %s" % options.output)
+    if written:
+        made.append("wrote %s" % written)
     return ["pleat estimate: " + line for line in made]
 
 
