@@ -82,8 +82,7 @@ static void turn_help(int argc, char **argv)
 /* A full disk must not pass for an answer. */
 static int printed(const char *name, int code)
 {
-    bool failed = ferror(stdout) != 0;
-    if (fflush(stdout) == 0 && !failed)
+    if (wrap_flush())
         return code;
     fprintf(stderr, "pleat %s: standard output cannot be written: %s\n", name, strerror(errno));
     return code == CLI_DONE ? CLI_FAILED : code;

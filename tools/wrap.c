@@ -7,7 +7,6 @@
  */
 #include <tools/wrap.h>
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,23 +158,24 @@ static ssize_t take_bytes(void *self, const char *bytes, size_t size)
     return ferror(wrapped.to) ? 0 : (ssize_t)size;
 }
 
-static int end_output(void *self)
+bool wrap_flush(void)
 {
-    (void)self;
+    bool taken = fflush(stdout) == 0 && !ferror(stdout);
+    if (wrapped.to == NULL)
+        return taken;
     flush_line();
-    return fflush(wrapped.to);
+    return fflush(wrapped.to) == 0 && !ferror(wrapped.to) && taken;
 }
 
 /* Whatever ends the program, its last line is written. */
 static void end_at_exit(void)
 {
-    fflush(stdout);
-    end_output(NULL);
+    (void)wrap_flush();
 }
 
 void wrap_output(void)
 {
-    const cookie_io_functions_t functions = {.write = take_bytes, .close = end_output};
+    const cookie_io_functions_t functions = {.write = take_bytes};
     int columns = wrap_columns();
     if (columns < LEAST || wrapped.to != NULL)
         return;

@@ -4,6 +4,7 @@
 #ifndef PLEAT_TOOLS_WRAP_H
 #define PLEAT_TOOLS_WRAP_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* The columns there are: of the terminal that standard output is, else what the environment's
@@ -13,6 +14,8 @@ int wrap_columns(void);
  * the text of the line is; JSON is left as it is. More than once is
  * once. pre: nothing was written yet. */
 void wrap_output(void);
+/* Writes all that was printed, broken or not; false, with errno, where some of it is lost. */
+bool wrap_flush(void);
 /* The lines of a text, so broken. */
 void wrap_lines(FILE *out, const char *text, int columns);
 

@@ -314,13 +314,17 @@ class Options(unittest.TestCase):
             self.assertEqual("".join(done.stdout.split()), "".join(whole.split()))
 
     def test_a_full_disk_is_no_answer(self):
-        with open("/dev/full", "w") as full:
-            for command in (["--help"], ["plan", "--help"], ["version"], ["conf"], ["conf", "--json"],
-                            ["top", "--once"]):
-                done = subprocess.run([PLEAT, *command], stdout=full, stderr=subprocess.PIPE, text=True)
-                self.assertEqual(done.returncode, 5, command)
-                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-                self.assertIn("standard output cannot be written: No space left", done.stderr)
+        """Nor is an output that was closed; lines that are broken are lost as whole ones are."""
+        path = self.table("1,0,5,52428800\n2,1,7,104857600\n")
+        for command in ("--help", "help words", "plan --help", "version", "conf", "conf --json", "top --once", "plans",
+                        "explain " + path, "plan -j " + path, "import " + path, "replay " + path):
+            for where, why in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+                for columns in ({}, {"COLUMNS": "80"}):
+                    done = subprocess.run(["sh", "-c", f'exec "$0" "$@" {where}', PLEAT, *command.split()],
+                                          capture_output=True, text=True, env={**os.environ, **columns})
+                    self.assertEqual(done.returncode, 5, (command, where, columns))
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                    self.assertIn("standard output cannot be written: " + why, done.stderr)
 
     def test_tables_end_where_their_text_does(self):
         with tempfile.NamedTemporaryFile("w", suffix=".csv") as table:
