@@ -183,12 +183,12 @@ bool cli_is_chunk(uint64_t bytes)
     return bytes >= least && bytes <= most && (bytes & (bytes - 1)) == 0;
 }
 
-int cli_no_chunk(const char *command, uint64_t bytes)
+int cli_no_chunk(const char *command, const char *text)
 {
     return cli_bad_use(command,
                        "--chunk is a power of two from 512 B to 1 TiB, as what devices map is "
-                       "(GPUs 2MiB), not %llu bytes",
-                       (unsigned long long)bytes);
+                       "(GPUs 2MiB), not '%s'",
+                       text);
 }
 
 static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

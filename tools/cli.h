@@ -79,7 +79,7 @@ const char *cli_plural(uint64_t count);
 bool cli_parse_size(const char *text, uint64_t *bytes);
 /* What a device may map at once; and what `command` says of an option --chunk that is none. */
 bool cli_is_chunk(uint64_t bytes);
-int cli_no_chunk(const char *command, uint64_t bytes);
+int cli_no_chunk(const char *command, const char *text);
 /* "11.03 GiB"; returns `buffer`. */
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
 

@@ -102,22 +102,28 @@ static bool is_choice(const char *choices, const char *text)
     return false;
 }
 
+/* Digits and a point alone: as with sizes, no powers of ten and no other bases. */
 static bool read_number(const char *text, const cli_option *option, double *number)
 {
     char *end;
     *number = strtod(text, &end);
-    return end != text && *end == '\0' && *number >= option->least && *number <= option->most;
+    return text[strspn(text, "0123456789.")] == '\0' && end != text && *end == '\0' &&
+           *number >= option->least && *number <= option->most;
 }
 
 static int bad_value(const cli_usage *usage, const cli_option *option, const char *text)
 {
     const char *name = option->name;
-    char least[48];
+    char least[48], most[48];
+    cli_format_size((uint64_t)option->least, least, sizeof least);
+    cli_format_size((uint64_t)option->most, most, sizeof most);
     switch (option->kind) {
     case CLI_BYTES:
         return cli_bad_use(usage->command,
-                           "--%s is a size of at least %s, such as 512MiB or 80GiB, not '%s'", name,
-                           cli_format_size((uint64_t)option->least, least, sizeof least), text);
+                           "--%s is a size from %s to %s, such as 512MiB or 80GiB, not '%s'", name,
+                           least, most, text);
+    case CLI_CHUNK:
+        return cli_no_chunk(usage->command, text);
     case CLI_MEMORY: {
         char gpus[256];
         size_t length = 0;
@@ -125,9 +131,9 @@ static int bad_value(const cli_usage *usage, const cli_option *option, const cha
     length += (size_t)snprintf(gpus + length, sizeof gpus - length, " %s", gpu);
         GPUS(GPU_NAME)
 #undef GPU_NAME
-        return cli_bad_use(
-            usage->command, "--%s is a size of at least %s, such as 80GiB, or one of%s, not '%s'",
-            name, cli_format_size((uint64_t)option->least, least, sizeof least), gpus, text);
+        return cli_bad_use(usage->command,
+                           "--%s is a size from %s to %s, such as 80GiB, or one of%s, not '%s'",
+                           name, least, most, gpus, text);
     }
     case CLI_FILE:
         return cli_bad_use(usage->command,
@@ -165,7 +171,13 @@ static bool read_value(const cli_option *option, const char *text)
     case CLI_BYTES:
     case CLI_MEMORY:
         if (!(option->kind == CLI_MEMORY && find_gpu(text, &bytes)) &&
-            (!cli_parse_size(text, &bytes) || (double)bytes < option->least))
+            (!cli_parse_size(text, &bytes) || (double)bytes < option->least ||
+             (double)bytes > option->most))
+            return false;
+        *option->value.bytes = bytes;
+        return true;
+    case CLI_CHUNK:
+        if (!cli_parse_size(text, &bytes) || !cli_is_chunk(bytes))
             return false;
         *option->value.bytes = bytes;
         return true;

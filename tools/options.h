@@ -11,6 +11,7 @@ typedef enum cli_kind {
     CLI_FLAG,
     CLI_BYTES,
     CLI_MEMORY,
+    CLI_CHUNK,
     CLI_COUNT,
     CLI_NUMBER,
     CLI_CHOICE,
@@ -39,23 +40,32 @@ typedef struct cli_option {
 /* Of a device or a budget: a chunk. With less there is nothing to say about a job, and who gives
  * less has left out the unit. */
 #define CLI_LEAST_MEMORY (2u << 20)
+/* Of any size: what a process on x86-64 has addresses for. More is a unit that was mistaken. */
+#define CLI_MOST_BYTES (128ull << 40)
 
 /* Takes nothing; bool. */
 #define OPTION_FLAG(LETTER, NAME, VALUE, HELP)                                                     \
     {                                                                                              \
         .kind = CLI_FLAG, .letter = LETTER, .name = NAME, .value.flag = VALUE, .help = HELP        \
     }
-/* A size of at least LEAST; uint64_t. */
+/* A size from LEAST to CLI_MOST_BYTES; uint64_t. */
 #define OPTION_BYTES(LETTER, NAME, VALUE, ARGUMENT, LEAST, HELP)                                   \
     {                                                                                              \
         .kind = CLI_BYTES, .letter = LETTER, .name = NAME, .value.bytes = VALUE,                   \
-        .argument = ARGUMENT, .help = HELP, .least = LEAST                                         \
+        .argument = ARGUMENT, .help = HELP, .least = LEAST, .most = CLI_MOST_BYTES                 \
     }
-/* A size of at least a chunk, or the name of a GPU, which stands for what that has; uint64_t. */
+/* What a device may map at once (cli_is_chunk); uint64_t. */
+#define OPTION_CHUNK(LETTER, NAME, VALUE, HELP)                                                    \
+    {                                                                                              \
+        .kind = CLI_CHUNK, .letter = LETTER, .name = NAME, .value.bytes = VALUE,                   \
+        .argument = "SIZE", .help = HELP                                                           \
+    }
+/* Such a size of at least a chunk, or the name of a GPU, which stands for what that has; uint64_t.
+ */
 #define OPTION_MEMORY_OF(LETTER, NAME, VALUE, HELP)                                                \
     {                                                                                              \
         .kind = CLI_MEMORY, .letter = LETTER, .name = NAME, .value.bytes = VALUE,                  \
-        .argument = "SIZE|GPU", .help = HELP, .least = CLI_LEAST_MEMORY                            \
+        .argument = "SIZE|GPU", .help = HELP, .least = CLI_LEAST_MEMORY, .most = CLI_MOST_BYTES    \
     }
 /* A whole number from LEAST to MOST; uint32_t. */
 #define OPTION_COUNT(LETTER, NAME, VALUE, ARGUMENT, LEAST, MOST, HELP)                             \

@@ -67,16 +67,23 @@ class Options(unittest.TestCase):
 
     def test_values(self):
         for command, option, value, text in [
-            ("compare", "--budget", "many", "--budget is a size of at least 2.000 MiB, such as 512MiB or 80GiB, not 'many'"),
+            ("compare", "--budget", "many", "--budget is a size from 2.000 MiB to 128.000 TiB, such as 512MiB or 80GiB, not 'many'"),
             ("compare", "--device-memory", "h2000", "a100-80"),
-            ("plan", "--chunk", "0", "--chunk is a size of at least 1 B, such as"),
-            ("plan", "--fit", "0", "--fit is a size of at least 2.000 MiB, such as 80GiB, or one of"),
+            ("plan", "--fit", "0", "--fit is a size from 2.000 MiB to 128.000 TiB, such as 80GiB, or one of"),
             # A number without its unit: 80 bytes.
-            ("compare", "--device-memory", "80", "at least 2.000 MiB, such as 80GiB"),
-            ("replay", "--budget", "80", "at least 2.000 MiB, such as 512MiB"),
+            ("compare", "--device-memory", "80", "from 2.000 MiB to 128.000 TiB, such as 80GiB"),
+            ("replay", "--budget", "80", "from 2.000 MiB to 128.000 TiB, such as 512MiB"),
+            # What is too large is refused in the same words.
+            ("compare", "--device-memory", "129TiB", "from 2.000 MiB to 128.000 TiB, such as 80GiB"),
+            ("compare", "--device-memory", "10EiB", "from 2.000 MiB to 128.000 TiB, such as 80GiB"),
+            ("replay", "--budget", "99999999999999999999", "from 2.000 MiB to 128.000 TiB, such as 512MiB"),
+            ("plan", "--chunk", "0", "--chunk is a power of two from 512 B to 1 TiB, as what devices map is (GPUs 2MiB), not '0'"),
             ("plan", "--chunk", "3MiB", "--chunk is a power of two from 512 B to 1 TiB"),
             ("plan", "--chunk", "3", "--chunk is a power of two from 512 B to 1 TiB"),
             ("plan", "--chunk", "2TiB", "--chunk is a power of two from 512 B to 1 TiB"),
+            ("plan", "--chunk", "99999999999999999999", "--chunk is a power of two from 512 B to 1 TiB"),
+            ("plan", "--chunk", "many", "--chunk is a power of two from 512 B to 1 TiB"),
+            ("bench plan", "--chunk", "2MiB,0", "--chunk is a power of two from 512 B to 1 TiB"),
             ("plan", "--output", "-", "--output is a file, not '-': standard output is for what is said"),
             ("plan", "--dump", "", "--dump is a file, not ''"),
             ("import", "-o", "-", "--output is a file, not '-'"),
@@ -85,6 +92,11 @@ class Options(unittest.TestCase):
             ("plan", "--seconds", "1", "--seconds is of search for a contiguous placement: with --no-fold"),
             ("plan", "--algorithm", "search", "--algorithm search is of a contiguous placement: with --no-fold"),
             ("plan", "--max-maps", "1.5", "--max-maps is a whole number from 1 to 4294967295"),
+            # As in sizes: no powers of ten, and no other bases.
+            ("plan", "--max-maps", "1e9", "--max-maps is a whole number from 1 to 4294967295, not '1e9'"),
+            ("plan", "--max-maps", "0x10", "--max-maps is a whole number from 1 to 4294967295, not '0x10'"),
+            ("replay", "--repeat", "1e2", "--repeat is a whole number from 11 to 1000000, not '1e2'"),
+            ("plan", "--lane-margin", "1e1", "--lane-margin is a number from 1 to 100, not '1e1'"),
             ("replay", "--repeat", "3x", "--repeat is a whole number from 11 to 1000000"),
             ("replay", "--repeat", "10", "--repeat is a whole number from 11 to 1000000"),
             ("compare", "--policies", "native,pleat,native", "the policy 'native' is named twice"),

@@ -354,7 +354,7 @@ static bool parse_chunks(const char *text, struct arguments *arguments)
         memcpy(one, text, length);
         one[length] = '\0';
         uint64_t *bytes = &arguments->chunks[arguments->chunk_count++];
-        if (!cli_parse_size(one, bytes) || *bytes == 0)
+        if (!cli_parse_size(one, bytes))
             return false;
         if (text[length] == '\0')
             return true;
@@ -397,6 +397,6 @@ int bench_plan(int argc, char **argv)
                            chunks);
     for (int i = 0; i < arguments.chunk_count; i++)
         if (!cli_is_chunk(arguments.chunks[i]))
-            return cli_no_chunk("bench plan", arguments.chunks[i]);
+            return cli_no_chunk("bench plan", chunks);
     return bench_files(&arguments, argv + first, argc - first);
 }

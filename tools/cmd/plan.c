@@ -659,8 +659,6 @@ static int check(struct arguments *arguments)
     if (arguments->names != NULL &&
         !elastic_parse_names(arguments->names, names, arguments->input_count))
         return bad_names(arguments);
-    if (wanted->chunk_bytes != 0 && !cli_is_chunk(wanted->chunk_bytes))
-        return cli_no_chunk("plan", wanted->chunk_bytes);
     if (arguments->question.at != NULL && !pleat__x_parse(arguments->question.at, &x))
         return cli_bad_use("plan", "--at is an x like 3, 5/2 or 2.5, not '%s'",
                            arguments->question.at);
@@ -692,7 +690,7 @@ int cli_plan(int argc, char **argv)
         OPTION_NUMBER('s', "seconds", &wanted->seconds, "N", 0, 86400,
                       "with --no-fold: search for a lower placement, about as long\n"
                       "(0.5); 0: one pass"),
-        OPTION_BYTES('c', "chunk", &wanted->chunk_bytes, "SIZE", 1, "of physical memory (2MiB)"),
+        OPTION_CHUNK('c', "chunk", &wanted->chunk_bytes, "of physical memory (2MiB)"),
         OPTION_COUNT('\0', "max-maps", &wanted->max_maps, "N", 1, UINT32_MAX,
                      "most aliased pages; each costs 4 KiB of host memory"),
         OPTION_FLAG('\0', "no-fold", &no_fold, "contiguous placement only"),
