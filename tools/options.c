@@ -298,6 +298,9 @@ int cli_read(int argc, char **argv, const cli_usage *usage, int *first)
         if (code == ':')
             return cli_bad_use(usage->command, "'%s' wants a value", argv[optind - 1]);
         const cli_option *option = find_option(usage, code);
+        if (option != NULL && option->kind == CLI_FILE && *option->value.text != NULL)
+            return cli_bad_use(usage->command, "--%s is given twice, '%s' and '%s': one is written",
+                               option->name, *option->value.text, optarg);
         if (option != NULL && !read_value(option, optarg))
             return bad_value(usage, option, optarg);
     }

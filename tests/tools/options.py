@@ -150,6 +150,9 @@ class Options(unittest.TestCase):
 
     def test_options_that_would_be_passed_by_are_refused(self):
         for line, text in [
+            ("plan a -o b.plan -o c.plan", "--output is given twice, 'b.plan' and 'c.plan': one is written"),
+            ("plan a --dump b --output c --dump c", "--dump is given twice, 'b' and 'c'"),
+            ("replay a --dump b --dump b", "--dump is given twice, 'b' and 'b'"),
             ("remat a -p dtr --without partition", "--without leaves out a part of coop or stitched, not of 'dtr'"),
             ("remat a -p coop --chunk 4MiB", "--chunk is what stitched maps, 'coop' maps nothing"),
             ("plan a b --no-recipe", "--no-recipe is for one trace of one size"),
