@@ -4,6 +4,7 @@
 #include <tools/options.h>
 
 #include <tools/nearest.h>
+#include <tools/output.h>
 #include <tools/wrap.h>
 
 #include <getopt.h>
@@ -241,6 +242,17 @@ static const cli_option *find_option(const cli_usage *usage, int code)
     return NULL;
 }
 
+/* Those of several devices (devices.h) are looked at where it is known which these are. */
+static int check_outputs(const cli_usage *usage)
+{
+    int code = CLI_DONE;
+    for (const cli_option *option = usage->options; option->kind != CLI_END; option++)
+        if (code == CLI_DONE && option->kind == CLI_FILE && *option->value.text != NULL &&
+            strstr(*option->value.text, "%d") == NULL)
+            code = output_check(usage->command, *option->value.text);
+    return code;
+}
+
 static int check_operands(int argc, char **argv, const cli_usage *usage, int *first)
 {
     int count = argc - optind;
@@ -251,13 +263,14 @@ static int check_operands(int argc, char **argv, const cli_usage *usage, int *fi
     if (usage->value != NULL && count > 1)
         return cli_bad_use(usage->command, "takes %s, got %d: '%s' is one too many", usage->operand,
                            count, argv[optind + 1]);
-    for (int i = optind; i < argc && usage->is_input; i++) {
+    int code = check_outputs(usage);
+    for (int i = optind; code == CLI_DONE && i < argc && usage->is_input; i++) {
         const char *path = argv[i];
-        int code = cli_take_input(usage->command, &path);
-        if (code != CLI_DONE)
-            return code;
+        code = cli_take_input(usage->command, &path);
         argv[i] = (char *)(uintptr_t)path;
     }
+    if (code != CLI_DONE)
+        return code;
     if (usage->value != NULL && count == 1)
         *usage->value = argv[optind];
     if (first != NULL)

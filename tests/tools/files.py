@@ -357,6 +357,35 @@ class Files(unittest.TestCase):
         self.run_pleat("replay", path, "--dump", dump)
         self.assertIn(b"memory verbs issued", dump.read_bytes())
 
+    def test_where_to_is_looked_at_before_the_work(self):
+        """Nothing is read before, not even standard input; nothing is made, and what is there stays as it is."""
+        there = self.path("there", b"before")
+        (self.root / "folder").mkdir()
+        names = {entry.name for entry in self.root.iterdir()}
+        for command in (["plan", "-o"], ["plan", "--dump"], ["report", "-o"], ["import", "-o"],
+                        ["export", "-f", "csv", "-o"], ["replay", "--dump"], ["report", "--log", "none", "-o"]):
+            for output, why in ((self.root / "no" / "x", f"there is no folder '{self.root}/no'"),
+                                (there / "x", "cannot be made: Not a directory"),
+                                (self.root / "folder", "cannot be written: Is a directory"),
+                                # A folder that is there, whatever the system says of a file in it.
+                                ("/proc/x", "no file can be made in the folder '/proc'")):
+                read, write = os.pipe()
+                done = subprocess.run([PLEAT, *command, output, "-"], stdin=read, capture_output=True, text=True, timeout=60)
+                os.close(read)
+                os.close(write)
+                self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+                self.assertIn(f"pleat {command[0]}: '{output}': {why}", done.stderr)
+            done = self.run_pleat(*command, there, self.root / "none", code=3)
+            self.assertIn("/none': cannot be opened", done.stderr)
+        two = job()
+        two["device_traces"][1] = two["device_traces"][0]
+        (self.root / "of-0").mkdir()
+        done = self.run_pleat("plan", self.path("two.pickle", pickle.dumps(two)), "-o", self.root / "of-%d" / "p.plan", code=3)
+        self.assertIn(f"of-1/p.plan': there is no folder '{self.root}/of-1'", done.stderr)
+        self.assertEqual(list((self.root / "of-0").iterdir()), [])
+        self.assertEqual({entry.name for entry in self.root.iterdir()}, names | {"two.pickle", "of-0"})
+        self.assertEqual(there.read_bytes(), b"before")
+
     def test_a_file_that_may_not_grow_leaves_nothing(self):
         path = self.path("s.pickle", pickle.dumps(job()))
         for arguments in (["plan", path, "-o"], ["import", path, "-o"],

@@ -3,6 +3,8 @@
  */
 #include <tools/replay/devices.h>
 
+#include <tools/output.h>
+
 #include <internal/error.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,12 +122,31 @@ static int check_outputs(const device_run *run)
     return CLI_DONE;
 }
 
+/* Those with the device's number in their names; the others were looked at with the options. */
+static int check_outputs_of(const device_run *run, int device)
+{
+    char path[DEVICE_PATH_MOST];
+    int code = CLI_DONE;
+    for (size_t i = 0; i < sizeof run->outputs / sizeof *run->outputs && code == CLI_DONE; i++)
+        if (run->outputs[i] != NULL && strstr(run->outputs[i], "%d") != NULL)
+            code = output_check(run->command, path_of(run->outputs[i], device, path));
+    return code;
+}
+
+static int run_on(const device_run *run, pleat_trace *trace, int device)
+{
+    int code = check_outputs_of(run, device_first(trace));
+    if (code == CLI_DONE)
+        return run->run(run->options, trace, device);
+    pleat_trace_free(trace);
+    return code;
+}
+
 static int run_one(const device_run *run, int device)
 {
     pleat_trace *trace;
     pleat_result result = pleat__trace_import(run->path, device, run->form, &trace);
-    return result == PLEAT_OK ? run->run(run->options, trace, device)
-                              : cli_failed(run->command, result);
+    return result == PLEAT_OK ? run_on(run, trace, device) : cli_failed(run->command, result);
 }
 
 /* A run that fails tells standard error why and prints no object: null stands in its place. */
@@ -152,6 +173,9 @@ static int run_json(const device_run *run, int device)
 static int run_all(const device_run *run, const bool *seen)
 {
     int worst = check_outputs(run);
+    for (int device = 0; device < DEVICES && worst == CLI_DONE; device++)
+        if (seen[device])
+            worst = check_outputs_of(run, device);
     if (worst != CLI_DONE)
         return worst;
     const char *before = run->json ? "{\"devices\": {" : "";
@@ -195,7 +219,7 @@ int devices_run(const device_run *run)
     if (result != PLEAT_OK && several < 2)
         return cli_failed(run->command, result);
     if (result == PLEAT_OK && find_devices(trace, seen) < 2)
-        return run->run(run->options, trace, PLEAT__ANY_DEVICE);
+        return run_on(run, trace, PLEAT__ANY_DEVICE);
     if (result == PLEAT_OK) /* a trace file of several */
         pleat_trace_free(trace);
     return run_all(run, seen);
