@@ -80,6 +80,22 @@ class Top(unittest.TestCase):
         self.assertGreaterEqual(after["iterations"], seen["iterations"])
         self.assertEqual(after["peak_live_bytes"], PEAK)
 
+    def test_figures_say_of_which_iterations_they_are(self):
+        """The mean has the calls of the first iteration, the last one has none; the fourth began and is no whole one."""
+        log, plan = (os.path.join(self.folder.name, name) for name in ("run.log", "job.plan"))
+        subprocess.run([PLEAT, "plan", SNAPSHOT, "--no-replay", "-o", plan], check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run([PLEAT, "replay", SNAPSHOT, "--json", "--plan", plan], check=True, stdout=subprocess.PIPE,
+                              env={**self.environment, "PLEAT_CONF": f"log:{log}"})
+        told = json.loads(self.top(log, "--json"))["runtimes"][0]
+        self.assertEqual((json.loads(done.stdout)["iterations"], told["iterations"]), (3, 4))
+        self.assertGreater(told["iteration_driver_calls"], 1)
+        text = self.top(log)
+        self.assertRegex(text, r"(?m)^state \w+, iteration 4 has begun$")
+        self.assertRegex(text, rf"(?m)^mean of iterations 1 to 3: \S+ s, {told['iteration_driver_calls']:.4g} driver calls, "
+                               r"100\.0 % of requests as planned$")
+        self.assertRegex(text, r"(?m)^ +since it began  in iteration 3$")
+        self.assertRegex(text, rf"(?m)^driver calls +{told['driver_calls']} +0$")
+
     def test_a_pipe_gets_plain_frames(self):
         self.start("--policy", "native")
         text = self.top("--count", "3", "--interval", "0.1")

@@ -32,7 +32,8 @@ runview_figures runview_of(const runlog *log)
     double requests = (double)(end->stats.requests - begin->stats.requests);
     uint64_t planned = end->stats.planned + end->stats.lane;
     planned -= begin->stats.planned + begin->stats.lane;
-    f.rated = iterations;
+    f.rated = end->iterations - begin->iterations;
+    f.rated_to = end->iterations - 1;
     if (iterations > 0) {
         f.iteration_seconds = (double)(end->to_ns - begin->to_ns) / SECOND / iterations;
         f.calls_per_iteration =
@@ -248,15 +249,41 @@ static void put_plan(FILE *out, const runlog *log, const runview_figures *f)
     X(map_waits, "waited for them")                                                                \
     X(out_of_memory, "refused")
 
+static void put_state(FILE *out, const runlog *log, const runview_figures *f)
+{
+    char text[32];
+    const char *state = runlog_state(log, f->last);
+    fprintf(out, "%s%s%s", f->last->state != 0 ? "state " : "", state,
+            f->last->state != 0 ? ", " : "");
+    if (f->last->iterations == 0)
+        fputs("no iteration has begun\n", out);
+    else
+        fprintf(out, "iteration %llu has begun\n", (unsigned long long)f->last->iterations);
+    if (f->rated == 0)
+        return;
+    if (f->rated > 1)
+        fprintf(out, "mean of iterations %llu to ",
+                (unsigned long long)(f->rated_to - f->rated + 1));
+    fprintf(out, f->rated > 1 ? "%llu: " : "iteration %llu: ", (unsigned long long)f->rated_to);
+    if (f->iteration_seconds > 0)
+        fprintf(out, "%s s, ", cli_format_number(f->iteration_seconds, text, sizeof text));
+    fprintf(out, "%s driver calls, %.1f %% of requests as planned\n",
+            cli_format_number(f->calls_per_iteration, text, sizeof text), f->planned_share * 100);
+}
+
 static void put_counters(FILE *out, const runlog *log)
 {
     const runlog_series *series = &log->series[PLEAT__LOG_ITERATIONS];
     const pleat__log_record *last = runlog_last(log, PLEAT__LOG_INTERVALS);
     size_t count = series->count;
-    const char *headings[] = {"", "since it began", "in the last iteration"};
+    char whole[40] = "";
+    const char *headings[] = {"", "since it began", whole};
     cli_table table;
     bool known = count >= 2 &&
                  series->records[count - 1].iterations == series->records[count - 2].iterations + 1;
+    if (known)
+        snprintf(whole, sizeof whole, "in iteration %llu",
+                 (unsigned long long)series->records[count - 2].iterations);
     if (!cli_table_begin(&table, known ? 3 : 2, headings))
         return;
 #define SHOW(counter, name)                                                                        \
@@ -275,7 +302,7 @@ static void put_counters(FILE *out, const runlog *log)
 
 void runview_text(FILE *out, const runlog *log, int columns)
 {
-    char time[32], number[32];
+    char time[32];
     runview_figures f = runview_of(log);
     const pleat__log_record *last = f.last;
     fprintf(out, "process %llu, device %llu, policy %s, %s after %s\n",
@@ -286,14 +313,8 @@ void runview_text(FILE *out, const runlog *log, int columns)
         fputs("\nnothing is written yet\n", out);
         return;
     }
-    fprintf(out, "%s%s%siteration %llu", last->state != 0 ? "state " : "", runlog_state(log, last),
-            last->state != 0 ? ", " : "", (unsigned long long)last->iterations);
-    if (f.iteration_seconds > 0)
-        fprintf(out, ", %s s each", cli_format_number(f.iteration_seconds, number, sizeof number));
-    if (f.rated > 0)
-        fprintf(out, ", %.1f %% of requests as planned, %s driver calls", f.planned_share * 100,
-                cli_format_number(f.calls_per_iteration, number, sizeof number));
-    fputs("\n\n", out);
+    put_state(out, log, &f);
+    fputc('\n', out);
     int width = columns > 48 + 8 ? columns - 48 : 8;
     put_bar(out, "live", last->stats.live_bytes, f.peak_live, last->limit_bytes, width);
     put_bar(out, "physical", last->stats.physical_bytes, f.peak_physical, last->limit_bytes, width);

@@ -11,9 +11,11 @@
 typedef struct runview_figures {
     const pleat__log_record *last; /* of the intervals; NULL: nothing was written yet */
     double seconds;
-    double iteration_seconds; /* 0: too few iterations to say */
     uint64_t peak_live, peak_physical;
-    double rated; /* the last iterations, which what follows is of; 0: too few to say */
+    /* How many of the last whole iterations what follows is the mean of, 0: there are too few to
+     * say; and the number of the last of them, the first of all being 1. */
+    uint64_t rated, rated_to;
+    double iteration_seconds; /* 0: not known */
     double calls_per_iteration, planned_share;
 } runview_figures;
 
