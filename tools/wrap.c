@@ -15,9 +15,14 @@
 
 #define LEAST 40 /* columns; with less nothing reads well, and the terminal breaks lines itself */
 
+typedef struct layout {
+    int columns;
+    bool cuts_words; /* that no line has room for; else they are longer than the line */
+} layout;
+
 static struct {
     FILE *to;
-    int columns;
+    layout as;
     char *line;
     size_t length, capacity;
     bool json;
@@ -75,42 +80,79 @@ static bool parts_figure(const char *text, size_t length, size_t at)
            (unit[0] == '%' || (left > 2 && unit[1] == 'i' && unit[2] == 'B'));
 }
 
-/* Bytes of the text that fit into so many columns, up to the end of a word where there is one. */
-static size_t take(const char *text, size_t length, int columns)
+static size_t skip_spaces(const char *text, size_t length, size_t at)
 {
-    size_t word = 0, at = 0;
-    int width = 0;
-    for (; at < length; at++) {
-        if (text[at] == ' ' && at > 0 && text[at - 1] != ' ' && !parts_figure(text, length, at))
-            word = at;
-        if (begins_character(text[at]) && ++width > columns)
-            break;
-    }
-    return at == length ? length : word > 0 ? word : at;
+    while (at < length && text[at] == ' ')
+        at++;
+    return at;
 }
 
-static void put_line(FILE *out, const char *line, size_t length, int columns)
+/* Where the word ends that is at `from` or behind it. */
+static size_t word_end(const char *text, size_t length, size_t from)
 {
-    int indent = 0;
-    while (width_of(line, length) + indent > columns) {
-        size_t lead = indent > 0 ? 0 : strspn(line, " ");
-        size_t taken = lead + take(line + lead, length - lead, columns - indent - (int)lead);
-        fprintf(out, "%*s%.*s\n", indent, "", (int)taken, line);
-        if (indent == 0)
-            indent = set_in(line, length, columns);
-        while (taken < length && line[taken] == ' ')
-            taken++;
+    size_t at = skip_spaces(text, length, from);
+    while (at < length && (text[at] != ' ' || parts_figure(text, length, at)))
+        at++;
+    return at;
+}
+
+/* Bytes of the text that fit into so many columns, characters being whole. */
+static size_t prefix(const char *text, size_t length, int columns)
+{
+    size_t at = 0;
+    for (int width = 0; at < length; at++)
+        if (begins_character(text[at]) && ++width > columns)
+            break;
+    return at;
+}
+
+/* Bytes of the text that fit into what is left of the columns, up to the end of a word. A word that
+ * fits into no line begins where it is, and is whole or cut where the line ends. */
+static size_t take(const char *text, size_t length, int left, const layout *as)
+{
+    size_t taken = word_end(text, length, 0);
+    while (taken < length && width_of(text, taken) <= left) {
+        size_t begin = skip_spaces(text, length, taken), end = word_end(text, length, taken);
+        if (width_of(text, end) > left && width_of(text + begin, end - begin) <= as->columns)
+            return taken;
+        taken = end;
+    }
+    return as->cuts_words ? prefix(text, taken, left) : taken;
+}
+
+/* Columns that a line is set in by: fewer where its first word needs them. */
+static int fitting(const char *line, size_t length, int indent, int columns)
+{
+    int width = width_of(line, word_end(line, length, 0));
+    return width <= columns && width + indent > columns ? columns - width : indent;
+}
+
+static void put_line(FILE *out, const char *line, size_t length, const layout *as)
+{
+    size_t lead = skip_spaces(line, length, 0);
+    int indent = set_in(line, length, as->columns);
+    int by = fitting(line + lead, length - lead, (int)lead, as->columns);
+    line += lead;
+    length -= lead;
+    while (width_of(line, length) + by > as->columns) {
+        size_t taken = take(line, length, as->columns - by, as);
+        if (taken == length)
+            break;
+        fprintf(out, "%*s%.*s\n", by, "", (int)taken, line);
+        taken = skip_spaces(line, length, taken);
         line += taken;
         length -= taken;
+        by = fitting(line, length, indent, as->columns);
     }
-    fprintf(out, "%*s%.*s", indent, "", (int)length, line);
+    fprintf(out, "%*s%.*s", by, "", (int)length, line);
 }
 
 void wrap_lines(FILE *out, const char *text, int columns)
 {
+    const layout as = {.columns = columns < LEAST ? LEAST : columns, .cuts_words = true};
     while (*text != '\0') {
         size_t length = strcspn(text, "\n");
-        put_line(out, text, length, columns < LEAST ? LEAST : columns);
+        put_line(out, text, length, &as);
         fputc('\n', out);
         text += length + (text[length] == '\n');
     }
@@ -133,7 +175,7 @@ static bool add(char byte)
 static void flush_line(void)
 {
     if (wrapped.length > 0)
-        put_line(wrapped.to, wrapped.line, wrapped.length, wrapped.columns);
+        put_line(wrapped.to, wrapped.line, wrapped.length, &wrapped.as);
     wrapped.length = 0;
 }
 
@@ -183,7 +225,7 @@ void wrap_output(void)
     if (stream == NULL)
         return;
     wrapped.to = stdout;
-    wrapped.columns = columns;
+    wrapped.as.columns = columns;
     stdout = stream;
     atexit(end_at_exit);
 }

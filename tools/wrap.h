@@ -11,12 +11,12 @@
  * COLUMNS says; 0: nobody says, and lines are as long as they are. */
 int wrap_columns(void);
 /* From here on lines of text that are wider are broken between words, what follows set in as far as
- * the text of the line is; JSON is left as it is. More than once is
- * once. pre: nothing was written yet. */
+ * the text of the line is. A word that no line has room for, as a path may be, stays whole, and
+ * JSON is left as it is. More than once is once. pre: nothing was written yet. */
 void wrap_output(void);
 /* Writes all that was printed, broken or not; false, with errno, where some of it is lost. */
 bool wrap_flush(void);
-/* The lines of a text, so broken. */
+/* The lines of a text, so broken; a word that no line has room for is broken as well. */
 void wrap_lines(FILE *out, const char *text, int columns);
 
 #endif

@@ -46,6 +46,20 @@ class Plans(unittest.TestCase):
         self.assertLess(second["peak_physical_bytes"], first["peak_physical_bytes"])
         self.assertEqual(second["planned"] + second["lane"], second["requests"])
 
+    def test_a_path_is_not_broken(self):
+        """However narrow the lines are: it is there to be copied."""
+        folder = os.path.join(self.folder.name, "a-folder-of-plans-whose-name-is-longer", "than-a-line-of-a-terminal-has-columns")
+        self.environment["XDG_CACHE_HOME"] = folder
+        self.assertRegex(self.run_it("plans", COLUMNS="80").stdout, rf"(?m) {folder}/pleat/plans\.$")
+        self.replay()
+        (plan,) = self.plans()
+        shown = self.run_it("plans", "show", plan["plan"], COLUMNS="80").stdout
+        self.assertRegex(shown, rf"(?m)^file       {folder}/pleat/plans/{plan['file']}$")
+        self.assertRegex(self.run_it("plans", COLUMNS="80").stdout, rf"(?m) {folder}/pleat/plans,$")
+        trace = os.path.join(folder, "job.trace")
+        done = self.run_it("import", JOB, "-o", trace, COLUMNS="80")
+        self.assertEqual(done.stdout.splitlines()[-1], "written to " + trace)
+
     def test_what_is_there_is_listed_shown_and_removed(self):
         said = self.run_it("plans")
         self.assertIn("There are no plans", said.stdout)

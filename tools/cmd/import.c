@@ -110,7 +110,7 @@ static bool print_count(cli_table *table, const char *name, uint64_t count)
 static void print_table(const pleat_trace *trace, const summary *s, const options *o,
                         const char *written)
 {
-    char live[48], segments[48], input[DEVICE_PATH_MOST];
+    char live[48], segments[48], input[DEVICE_PATH_MOST], plain[4 * DEVICE_PATH_MOST];
     const char *headings[2] = {pleat__trace_form_name(o->form), ""};
     cli_table table;
     cli_format_size(s->peak_live_bytes, live, sizeof live);
@@ -123,9 +123,12 @@ static void print_table(const pleat_trace *trace, const summary *s, const option
                 print_count(&table, "labels", pleat_trace_label_count(trace) - 1) &&
                 print_row(&table, "peak live", live) &&
                 print_row(&table, "peak of recorded segments", segments);
-    if (made && written != NULL)
-        print_row(&table, "written to", written);
-    cli_table_end(&table, stdout);
+    if (!made)
+        cli_table_drop(&table);
+    else
+        cli_table_end(&table, stdout);
+    if (written != NULL)
+        printf("written to %s\n", cli_plain(written, strlen(written), plain, sizeof plain));
     const pleat__refusal refused = pleat__trace_refusal(trace);
     refusal_line(&refused, refusal_is_last(trace));
     if (refused.count > 0)
