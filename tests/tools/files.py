@@ -261,6 +261,19 @@ class Files(unittest.TestCase):
             self.assertIn("this is no operator log: DTR's patch of PyTorch writes one",
                           self.run_pleat("remat", path, code=3).stderr)
 
+    def test_a_log_is_called_one_wherever_a_recording_is_wanted(self):
+        recording, plan, log = self.path("s.pickle", pickle.dumps(job())), self.root / "p.plan", self.root / "run.log"
+        self.run_pleat("plan", recording, "-o", plan)
+        subprocess.run([PLEAT, "replay", recording], check=True, capture_output=True, env={**os.environ, "PLEAT_CONF": f"log:{log}"})
+        says = f"'{log}': this is a log of a run; a trace or a recording is wanted ('pleat top' shows a log, and 'pleat report --log' draws it)\n"
+        for command in (["import", log], ["explain", log], ["explain", recording, log], ["plan", log], ["plan", recording, log],
+                        ["plan", log, "--device", 0], ["compare", log], ["compare", recording, log], ["replay", log],
+                        ["replay", recording, "-a", log], ["report", log, "-o", self.root / "x"], ["export", log, "-f", "csv", "-o", "x"],
+                        ["verify", plan, "--trace", log], ["bench", "plan", log], ["bench", "requests", log]):
+            self.assertIn(says, self.run_pleat(*command, code=3).stderr)
+        # What only begins like one is none.
+        self.refused(self.path("cut", log.read_bytes()[:12]), "neither a trace")
+
     def test_a_plan_that_is_cut_off_is_called_so(self):
         plan = self.root / "p.plan"
         self.run_pleat("plan", self.path("s.pickle", pickle.dumps(job())), "-o", plan)

@@ -309,7 +309,7 @@ static pleat_result measure_file(const char *file, const struct arguments *argum
                                  struct row *rows)
 {
     pleat_trace *trace, *tiled = NULL;
-    PLEAT_TRY(pleat__trace_import(
+    PLEAT_TRY(device_import(
         file, arguments->device <= UINT8_MAX ? (int)arguments->device : PLEAT__ANY_DEVICE, NULL,
         &trace));
     pleat_result result = PLEAT_OK;

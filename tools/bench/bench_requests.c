@@ -99,7 +99,7 @@ static pleat_result measure(const options *o, const pleat_trace *trace, replay_r
 static int bench(const options *o)
 {
     pleat_trace *trace;
-    pleat_result result = pleat__trace_import(
+    pleat_result result = device_import(
         o->trace, o->device <= UINT8_MAX ? (int)o->device : PLEAT__ANY_DEVICE, NULL, &trace);
     if (result != PLEAT_OK)
         return cli_failed("bench requests", result);

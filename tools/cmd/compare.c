@@ -13,7 +13,6 @@
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>
-#include <plan/trace/import.h>
 
 #include <math.h>
 #include <string.h>
@@ -465,7 +464,7 @@ static pleat_result run_all(options *o, const pleat_trace *const *traces, findin
 static pleat_result open_others(const options *o, int device, pleat_trace **traces)
 {
     for (uint32_t i = 1; i < o->path_count; i++)
-        PLEAT_TRY(pleat__trace_import(o->paths[i], device, NULL, &traces[i]));
+        PLEAT_TRY(device_import(o->paths[i], device, NULL, &traces[i]));
     return PLEAT_OK;
 }
 

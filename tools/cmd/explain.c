@@ -12,7 +12,6 @@
 #include <tools/words.h>
 
 #include <internal/error.h>
-#include <plan/trace/import.h>
 
 #include <string.h>
 
@@ -354,7 +353,7 @@ static int explain(void *self, pleat_trace *trace, int device)
         return answer;
     }
     for (uint32_t i = 1; i < o->path_count && result == PLEAT_OK; i++)
-        result = pleat__trace_import(o->paths[i], device, NULL, &traces[i]);
+        result = device_import(o->paths[i], device, NULL, &traces[i]);
     int code = result == PLEAT_OK ? explain_traces(o, (const pleat_trace *const *)traces)
                                   : cli_failed("explain", result);
     for (uint32_t i = 0; i < o->path_count; i++)

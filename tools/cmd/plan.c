@@ -382,7 +382,7 @@ static pleat_result open_others(const struct arguments *arguments, int device, s
 {
     for (uint32_t i = 1; i < arguments->input_count; i++) {
         pleat_trace *trace;
-        PLEAT_TRY(pleat__trace_import(arguments->inputs[i], device, NULL, &trace));
+        PLEAT_TRY(device_import(arguments->inputs[i], device, NULL, &trace));
         made->traces[made->trace_count++] = trace;
     }
     return PLEAT_OK;

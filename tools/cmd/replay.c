@@ -12,7 +12,6 @@
 #include <internal/error.h>
 #include <plan/base/file.h>
 #include <plan/base/plan.h>
-#include <plan/trace/import.h>
 #include <runtime/base/policy.h>
 
 #include <stdlib.h>
@@ -203,7 +202,7 @@ static int replay(void *self, pleat_trace *trace, int device)
     if (wanted != NULL)
         o->dump = device_path(wanted, trace, dump_path);
     if (o->other != NULL)
-        result = pleat__trace_import(o->other, device, NULL, &other);
+        result = device_import(o->other, device, NULL, &other);
     o->replay.other = other;
     if (result == PLEAT_OK)
         result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);

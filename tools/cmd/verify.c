@@ -11,7 +11,6 @@
 #include <internal/error.h>
 #include <plan/base/plan.h>
 #include <plan/sizes/planner.h>
-#include <plan/trace/import.h>
 #include <pleat/plan.h>
 
 #include <string.h>
@@ -113,8 +112,7 @@ static int verify(const options *o, pleat_trace *trace)
     pleat__cover cover = {.requests = 0};
     pleat_result result = cli_read_plan(o->plan, &plan); /* which proves it by itself */
     if (result == PLEAT_OK && o->trace != NULL && trace == NULL)
-        result =
-            pleat__trace_import(o->trace, (int)pleat_plan_summary_of(plan).device, NULL, &trace);
+        result = device_import(o->trace, (int)pleat_plan_summary_of(plan).device, NULL, &trace);
     if (result == PLEAT_OK && trace != NULL)
         result = verify_for(o, trace, &plan, &cover);
     int code = result == PLEAT_OK ? CLI_DONE : cli_failed("verify", result);

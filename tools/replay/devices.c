@@ -6,6 +6,8 @@
 #include <tools/output.h>
 
 #include <internal/error.h>
+#include <runtime/observe/log.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -35,6 +37,40 @@ int device_first(const pleat_trace *trace)
         while (!seen[device])
             device++;
     return device;
+}
+
+/* Whether a file begins as a runtime's log does: an array of more than 15, then its name. */
+static bool is_log(const char *path)
+{
+    static const char name[] = PLEAT__LOG_NAME;
+    const size_t length = sizeof name - 1;
+    uint8_t bytes[4 + sizeof name - 1];
+    struct stat status;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) /* what is read of a pipe is gone */
+        return false;
+    FILE *file = fopen(path, "rb");
+    bool begins = file != NULL && fread(bytes, sizeof bytes, 1, file) == 1 && bytes[0] == 0xdc &&
+                  bytes[3] == (0xa0 | length) && memcmp(bytes + 4, name, length) == 0;
+    if (file != NULL)
+        fclose(file);
+    return begins;
+}
+
+/* What a reader of recordings says of a log is what it is not. */
+static pleat_result name_log(pleat_result result, const char *path)
+{
+    return result != PLEAT_E_INPUT || !is_log(path)
+               ? result
+               : pleat__fail(result,
+                             "'%s': this is a log of a run; a trace or a recording is wanted "
+                             "('pleat top' shows a log, and 'pleat report --log' draws it)",
+                             path);
+}
+
+pleat_result device_import(const char *path, int device, pleat__trace_form *form,
+                           pleat_trace **trace)
+{
+    return name_log(pleat__trace_import(path, device, form, trace), path);
 }
 
 static const char *path_of(const char *path, int device, char *buffer)
@@ -145,7 +181,7 @@ static int run_on(const device_run *run, pleat_trace *trace, int device)
 static int run_one(const device_run *run, int device)
 {
     pleat_trace *trace;
-    pleat_result result = pleat__trace_import(run->path, device, run->form, &trace);
+    pleat_result result = device_import(run->path, device, run->form, &trace);
     return result == PLEAT_OK ? run_on(run, trace, device) : cli_failed(run->command, result);
 }
 
@@ -212,7 +248,8 @@ int devices_run(const device_run *run)
                                  "--device is a whole number from 0 to 255, or all, "
                                  "not '%s'",
                                  run->asked);
-    pleat_result result = pleat__trace_import_any(run->path, seen, run->form, &trace);
+    pleat_result result =
+        name_log(pleat__trace_import_any(run->path, seen, run->form, &trace), run->path);
     if (result != PLEAT_OK)
         for (int i = 0; i < DEVICES; i++)
             several += seen[i];

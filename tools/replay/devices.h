@@ -36,6 +36,10 @@ typedef struct device_run {
  * object {"devices": {"0": {...}, ...}}, with null for a device whose run failed. */
 int devices_run(const device_run *run);
 
+/* As pleat__trace_import; what is a runtime's log is called one. */
+PLEAT_NODISCARD pleat_result device_import(const char *path, int device, pleat__trace_form *form,
+                                           pleat_trace **trace);
+
 /* The first one that a trace allocates on. */
 int device_first(const pleat_trace *trace);
 /* The path with the trace's device in the place of "%d". Returns `buffer`. */
