@@ -347,6 +347,12 @@ class Report(unittest.TestCase):
         self.assertIn("default-src 'none'", self.text)
         self.assertLess(len(self.text), 15e6)
 
+    def test_only_a_page_that_is_there_can_be_opened(self):
+        path = os.path.join(self.folder.name, "run.html")
+        for output, said in ((path, path + ": open it in a browser\n"), ("/dev/null", "")):
+            done = run("report", "--log", self.log, "-o", output)
+            self.assertEqual((done.returncode, done.stdout), (0, said), done.stderr)
+
     def test_bad_use(self):
         for arguments in [[], [SNAPSHOT], [SNAPSHOT, "-o", self.path, "-p", "none"],
                           [SNAPSHOT, SNAPSHOT, "-o", self.path], [SNAPSHOT, "-B", "much", "-j"]]:

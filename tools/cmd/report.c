@@ -13,6 +13,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct options {
     footprint_options footprint;
@@ -65,7 +66,9 @@ static const char *base_name(const char *path)
 
 static void say_written(const options *o, const subject *s)
 {
-    printf("%s: open it in a browser\n", o->output);
+    struct stat status;
+    if (stat(o->output, &status) == 0 && S_ISREG(status.st_mode)) /* not a pipe, or /dev/null */
+        printf("%s: open it in a browser\n", o->output);
     if (o->footprint.plan != NULL && s->job != NULL && s->job->plan->answers_only)
         printf("The plan %s " PLAN_IS_NOT_FOLLOWED ".\n", o->footprint.plan);
 }
