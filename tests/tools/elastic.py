@@ -252,8 +252,16 @@ class Elastic(unittest.TestCase):
         run = pleat("replay", self.path("4.pickle"), "--plan", plan, "--json")
         self.assertGreater(json.loads(run.stdout)["efficiency"], 0.97, run.stderr)
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"), "--x", "2,4", "--max", "10000", "--chunk", "512")
-        self.assertNotEqual(run.returncode, 0)
-        self.assertIn("with --max 10000: ", run.stderr)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("--max 10000 is too large: the iteration's requests take ", run.stderr)
+        run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"), "--x", "2,4", "--max", "99999999")
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("--max 99999999 is too large: a request of ", run.stderr)
+        # What is wrong with the traces is not the number's fault.
+        for traces in (("2.pickle", "2.pickle"), ("2.pickle", "none")):
+            run = pleat("plan", *map(self.path, traces), "--max", "99999999")
+            self.assertEqual(run.returncode, 3)
+            self.assertNotIn("--max", run.stderr)
 
     def test_one_recording_of_several_sizes(self):
         run = pleat("plan", self.path("varies.pickle"), "--at", "3", "--json")
