@@ -40,8 +40,8 @@ typedef struct cli_option {
 /* Of a device or a budget: a chunk. With less there is nothing to say about a job, and who gives
  * less has left out the unit. */
 #define CLI_LEAST_MEMORY (2u << 20)
-/* Of any size: what a process on x86-64 has addresses for. More is a unit that was mistaken. */
-#define CLI_MOST_BYTES (128ull << 40)
+/* The most of any size: what may live at once in a trace (T4). */
+#define CLI_MOST_BYTES (1ull << 56)
 
 /* Takes nothing; bool. */
 #define OPTION_FLAG(LETTER, NAME, VALUE, HELP)                                                     \

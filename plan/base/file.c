@@ -235,18 +235,29 @@ static bool take_place(replacement *r)
     return true;
 }
 
+/* errno says that there is no such file also where the folder is there and takes none: /proc. */
+static pleat_result not_begun(const char *path, const char *target)
+{
+    char folder[PATH_MAX];
+    int code = errno;
+    const char *name = strrchr(target, '/');
+    bool missing = code == ENOENT && name != NULL && name != target;
+    if (missing) {
+        snprintf(folder, sizeof folder, "%.*s", (int)(name - target), target);
+        missing = access(folder, F_OK) != 0;
+    }
+    errno = code;
+    return missing ? pleat__fail(PLEAT_E_IO, "'%s': there is no folder '%s'", path, folder)
+                   : pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be made", path);
+}
+
 /* `there` is the file whose place is taken, or NULL. */
 static pleat_result replace(const char *path, const char *target, const struct stat *there,
                             const void *bytes, size_t size)
 {
     replacement r;
-    if (!begin(&r, target)) {
-        const char *name = strrchr(target, '/');
-        return errno == ENOENT && name != NULL
-                   ? pleat__fail(PLEAT_E_IO, "'%s': there is no folder '%.*s'", path,
-                                 (int)(name - target), target)
-                   : pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be made", path);
-    }
+    if (!begin(&r, target))
+        return not_begun(path, target);
     pleat_result result = PLEAT_OK;
     if ((there != NULL && fchmod(r.fd, there->st_mode & 0777) != 0) ||
         !write_all(r.fd, bytes, size) || !sync_all(r.fd) || !take_place(&r))

@@ -202,6 +202,25 @@ static pleat_result add_functions(pleat__planning *p)
     return PLEAT_OK;
 }
 
+/* Takes the functions that give a size over the whole range. */
+static pleat_result take_functions(pleat__planning *p)
+{
+    bool varies = false, holds = false;
+    for (uint32_t i = 0; i < p->plan->steady.slot_count; i++) {
+        if (p->fit.of[i] == PLEAT__NO_FUNCTION)
+            continue;
+        const pleat__function *function = &p->recipe->functions[p->fit.of[i]];
+        if (pleat__function_holds(function, p->recipe)) {
+            p->recipe->steady[i] = p->fit.of[i];
+            holds |= pleat__function_varies(function);
+        }
+        varies |= pleat__function_varies(function);
+    }
+    return varies && !holds && p->options.largest != NULL
+               ? pleat__fail(PLEAT_E_LIMIT, "no size that follows x is one that a request can have")
+               : PLEAT_OK;
+}
+
 static pleat_result make_recipe(pleat__planning *p)
 {
     pleat_plan *plan = p->plan;
@@ -211,10 +230,7 @@ static pleat_result make_recipe(pleat__planning *p)
     p->recipe->named = p->options.names != NULL;
     PLEAT_TRY(add_functions(p));
     PLEAT_TRY(set_range(p));
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        if (p->fit.of[i] != PLEAT__NO_FUNCTION &&
-            pleat__function_holds(&p->recipe->functions[p->fit.of[i]], p->recipe))
-            p->recipe->steady[i] = p->fit.of[i];
+    PLEAT_TRY(take_functions(p));
     set_classes(p);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC)

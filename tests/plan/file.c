@@ -187,6 +187,16 @@ static void file_follows_no_link_at_a_temporary_name(void **state)
     }
 }
 
+/* A folder that is there and takes no files is not called missing. */
+static void file_says_which_folder_is_missing(void **state)
+{
+    (void)state;
+    assert_result(pleat__file_write("/no/such/x", "a", 1), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "there is no folder '/no/such'"));
+    assert_result(pleat__file_write("/proc/x", "a", 1), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "'/proc/x': cannot be made: "));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -196,6 +206,7 @@ int main(void)
         cmocka_unit_test(file_leaves_nothing_when_its_process_is_killed),
         cmocka_unit_test(file_keeps_its_permissions),
         cmocka_unit_test(file_follows_no_link_at_a_temporary_name),
+        cmocka_unit_test(file_says_which_folder_is_missing),
     };
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);
 }

@@ -582,7 +582,7 @@ class Command(unittest.TestCase):
     def test_bad_use_is_refused(self):
         for arguments, code, text in (
                 ([], 2, "no program to run"), (["--device-memory", "much", "--", "true"], 2, "or one of b200 h200"),
-                (["-d", "80", "--", "true"], 2, "--device-memory is a size of at least 2.000 MiB"),
+                (["-d", "80", "--", "true"], 2, "--device-memory is a size from 2.000 MiB to 65536.000 TiB"),
                 (["--capability", "new", "--", "true"], 2, "'new' is none: write 9.0"),
                 (["-o", "/no/such/x", "--", "true"], 3, "there is no folder '/no/such'"),
                 (["-o", "/", "--", "true"], 3, "'/' is a folder, not a file"),

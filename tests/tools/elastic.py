@@ -257,6 +257,9 @@ class Elastic(unittest.TestCase):
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"), "--x", "2,4", "--max", "99999999")
         self.assertEqual(run.returncode, 2)
         self.assertIn("--max 99999999 is too large: a request of ", run.stderr)
+        run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"), "--x", "2,4", "--max", "9999999999")
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("--max 9999999999 is too large: no size that follows x is one that a request ", run.stderr)
         # What is wrong with the traces is not the number's fault.
         for traces in (("2.pickle", "2.pickle"), ("2.pickle", "none")):
             run = pleat("plan", *map(self.path, traces), "--max", "99999999")

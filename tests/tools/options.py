@@ -67,16 +67,16 @@ class Options(unittest.TestCase):
 
     def test_values(self):
         for command, option, value, text in [
-            ("compare", "--budget", "many", "--budget is a size from 2.000 MiB to 128.000 TiB, such as 512MiB or 80GiB, not 'many'"),
+            ("compare", "--budget", "many", "--budget is a size from 2.000 MiB to 65536.000 TiB, such as 512MiB or 80GiB, not 'many'"),
             ("compare", "--device-memory", "h2000", "a100-80"),
-            ("plan", "--fit", "0", "--fit is a size from 2.000 MiB to 128.000 TiB, such as 80GiB, or one of"),
+            ("plan", "--fit", "0", "--fit is a size from 2.000 MiB to 65536.000 TiB, such as 80GiB, or one of"),
             # A number without its unit: 80 bytes.
-            ("compare", "--device-memory", "80", "from 2.000 MiB to 128.000 TiB, such as 80GiB"),
-            ("replay", "--budget", "80", "from 2.000 MiB to 128.000 TiB, such as 512MiB"),
+            ("compare", "--device-memory", "80", "from 2.000 MiB to 65536.000 TiB, such as 80GiB"),
+            ("replay", "--budget", "80", "from 2.000 MiB to 65536.000 TiB, such as 512MiB"),
             # What is too large is refused in the same words.
-            ("compare", "--device-memory", "129TiB", "from 2.000 MiB to 128.000 TiB, such as 80GiB"),
-            ("compare", "--device-memory", "10EiB", "from 2.000 MiB to 128.000 TiB, such as 80GiB"),
-            ("replay", "--budget", "99999999999999999999", "from 2.000 MiB to 128.000 TiB, such as 512MiB"),
+            ("compare", "--device-memory", "65537TiB", "from 2.000 MiB to 65536.000 TiB, such as 80GiB"),
+            ("compare", "--device-memory", "10EiB", "from 2.000 MiB to 65536.000 TiB, such as 80GiB"),
+            ("replay", "--budget", "99999999999999999999", "from 2.000 MiB to 65536.000 TiB, such as 512MiB"),
             ("plan", "--chunk", "0", "--chunk is a power of two from 512 B to 1 TiB, as what devices map is (GPUs 2MiB), not '0'"),
             ("plan", "--chunk", "3MiB", "--chunk is a power of two from 512 B to 1 TiB"),
             ("plan", "--chunk", "3", "--chunk is a power of two from 512 B to 1 TiB"),
