@@ -20,6 +20,7 @@
 #include <internal/thread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <vmm/table.h>
 
 #define WINDOW_TIMES 8 /* address space costs nothing; a plan's folds need room (D479) */
@@ -60,6 +61,17 @@ static pleat_result take_devices(pleat__space *space, const pleat__space_options
     return PLEAT_OK;
 }
 
+/* It says nothing about the device: no byte of its memory was asked for. */
+static pleat_result no_addresses(pleat_result result)
+{
+    struct rlimit limit;
+    pleat_error why = pleat__failure(result);
+    bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    return pleat__fail_native(PLEAT_E_NO_MEMORY, why.native, why.native_name,
+                              "%s: this process gets no more addresses%s", why.text,
+                              limited ? ": raise its limit (ulimit -v)" : "");
+}
+
 static pleat_result reserve_window(pleat__space *space, const pleat__space_options *options)
 {
     uint64_t bytes = options->window_bytes;
@@ -77,13 +89,7 @@ static pleat_result reserve_window(pleat__space *space, const pleat__space_optio
                                          &space->base);
         times /= 2; /* less address space than wanted still serves */
     } while (result == PLEAT_E_OUT_OF_MEMORY && times > 0);
-    /* It says nothing about the device: no byte of its memory was asked for. */
-    if (result == PLEAT_E_OUT_OF_MEMORY)
-        return pleat__fail(PLEAT_E_NO_MEMORY,
-                           "this process gets no %llu bytes of addresses: raise its limit "
-                           "(ulimit -v)",
-                           (unsigned long long)space->window_bytes);
-    return result;
+    return result == PLEAT_E_OUT_OF_MEMORY ? no_addresses(result) : result;
 }
 
 static pleat_result make_tables(pleat__space *space)

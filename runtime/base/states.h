@@ -15,9 +15,10 @@
  * heap       nothing is followed: the heap serves, and the recording waits for iterations that are
  *            alike
  * following  a schedule is followed: a plan file's (cause file; laid_out where a larger layout
- * takes its place, be it followed or suspended), or an iteration as it lay (alike) suspended  there
- * is a schedule, but this iteration is another; the heap serves backoff    the judge dropped a
- * schedule that cost more than it gave; the heap serves, and nothing is recorded
+ *            takes its place, followed or suspended), or an iteration as it lay (alike)
+ * suspended  there is a schedule, but this iteration is another; the heap serves
+ * backoff    the judge dropped a schedule that cost more than it gave; the heap serves, and nothing
+ *            is recorded
  *
  * The cause `misfit`: a plan file is left for good, as another job's or for what it costs.
  *

@@ -1,9 +1,9 @@
 /*
  * judge.h: drops a schedule that does not pay.
  *
- * The one place where that is decided. It looks at whole iterations: how
- * long their requests waited for views to be mapped ("the driver"), whether memory was made for
- * them, and how many lay in slots and lanes.
+ * The one place where that is decided. It looks at whole iterations: how long their requests waited
+ * for views to be mapped ("the driver"), whether memory was made for them, and how many lay in
+ * slots and lanes.
  *
  *   PLAN FILE  One that served less than half of the requests in four iterations, before it served
  *              one well, is another job's. It is left for good.

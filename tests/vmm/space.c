@@ -267,7 +267,9 @@ static void space_without_addresses_is_no_device_without_memory(void **state)
     pleat__space *other;
     const pleat__space_options options = {.window_bytes = UINT64_C(1) << 47};
     assert_result(pleat__space_create(f.vmm, f.arena, &options, &other), PLEAT_E_NO_MEMORY);
-    assert_non_null(strstr(pleat_last_error()->text, "gets no 140737488355328 bytes of addresses"));
+    assert_non_null(strstr(pleat_last_error()->text,
+                           "140737488355328 bytes: Cannot allocate memory: this process gets "
+                           "no more addresses"));
     end(&f);
 }
 

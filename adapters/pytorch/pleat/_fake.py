@@ -24,7 +24,7 @@ MIB = 1 << 20
 # Of aten's operators those of recurrent layers.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
-MULTIPLIES = (*_clock.PRODUCTS, "_scaled_mm")
+MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
 SEEN = "_pleat_seen"  # of a storage on the GPU
 PINNED = "_pleat_pinned"  # of one on the host without contents
@@ -329,7 +329,7 @@ def watching(torch, recorder):
             if contents.kind(function).computes and torch._C._get_tracing_state() is None:
                 moved = [leaf for leaf in given if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda"]
                 if moved or on_device:
-                    recorder.us += _clock.microseconds(name, args, moved + on_device, on_device)
+                    recorder.us += _clock.microseconds(name, args, moved, on_device)
             return result
 
         def without(self, function, args, kwargs):
