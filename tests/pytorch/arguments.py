@@ -1,5 +1,6 @@
 """What pleat.enable() and its neighbours are given, without a GPU and without torch: arguments.py."""
 
+import contextlib
 import io
 import json
 import os
@@ -7,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -16,7 +18,7 @@ sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
-from pleat import _given, _plans, run  # noqa: E402
+from pleat import _given, _job, _plans, estimate, libtorch, run  # noqa: E402
 
 COMMAND = os.environ.get("PLEAT_COMMAND")
 
@@ -56,6 +58,77 @@ class Arguments(unittest.TestCase):
                 run.parse([*given, "--", "true"])
             self.assertEqual(ended.exception.code, 2)
             self.assertIn(said, written.getvalue())
+
+    def refused(self, parse, *words):
+        """What is said of a line that is bad use."""
+        with mock.patch("sys.stderr", new_callable=io.StringIO) as said, self.assertRaises(SystemExit) as ended:
+            parse([*words, "--", "true"])
+        self.assertEqual(ended.exception.code, 2, said.getvalue())
+        return said.getvalue()
+
+    def test_an_output_is_named_once(self):
+        for name in ("save-plan", "report", "counters", "log"):
+            for second in ("b", "a"):
+                self.assertIn("error: --%s is given twice, 'a' and '%s': one is written\n" % (name, second),
+                              self.refused(run.parse, "--" + name, "a", "--%s=%s" % (name, second)))
+        self.assertIn("error: --output is given twice, 'a' and 'b': one is written\n",
+                      self.refused(estimate.parse, "-o", "a", "--output", "b"))
+        made = libtorch.parser()
+        self.assertIn("error: --output is given twice, '%s' and 'b': one is written\n" % made.get_default("output"),
+                      self.refused(made.parse_args, "folder", "-o", "".join(list(made.get_default("output"))), "-o", "b"))
+        self.assertEqual(made.parse_args(["folder"]).output, "libpleat_torch.so")
+
+    def test_two_outputs_are_two_files(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
+            ending.callback(os.chdir, os.getcwd())
+            os.chdir(folder)
+            pathlib.Path("there").write_text("before")
+            os.symlink("there", "link")
+            os.symlink(".", "same")
+            for first, second, both in (("--save-plan=a", "--counters=./a", "the plan and the counters"),
+                                        ("--counters=there", "--log=link", "the counters and the log"),
+                                        ("--report=a.html", "--counters=same/a.html", "the report and the counters"),
+                                        # A page has the suffix also where its name is given without.
+                                        ("--save-plan=a.html", "--report=a", "the plan and the report"),
+                                        ("--save-plan=auto", "--counters=auto", "the plan and the counters")):
+                self.assertIn("error: '%s' cannot be %s: give one of them another name\n"
+                              % (second.partition("=")[2], both), self.refused(run.parse, first, second))
+            for first, second in (("--save-plan=a", "--report=a"), ("--counters=auto", "--log=auto"),
+                                  ("--save-plan=/dev/null", "--counters=/dev/null"), ("--save-plan=a", "--counters=b")):
+                run.parse([first, second, "--", "true"])
+
+    def test_a_trace_is_not_written_among_what_is_said(self):
+        for number, stream in ((1, "standard output"), (2, "standard error")):
+            with tempfile.NamedTemporaryFile() as out:
+                for name in ("/dev/fd/%d" % number, "/proc/self/fd/%d" % number, out.name):
+                    line = "from pleat import estimate; estimate.main(['-o', %r, '--', 'true'])" % name
+                    files = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+                    if name == out.name:
+                        files["stdout" if number == 1 else "stderr"] = out
+                    done = subprocess.run([sys.executable, "-B", "-c", line], **files,
+                                          env=dict(os.environ, PYTHONPATH=str(ADAPTER)))
+                    self.assertEqual(done.returncode, 2, (name, done.stderr))
+                    said = pathlib.Path(out.name).read_bytes() if files["stderr"] is out else done.stderr
+                    self.assertIn(b"--output is a file, not '%s': %s is for what is said"
+                                  % (name.encode(), stream.encode()), said)
+
+    @unittest.skipUnless(COMMAND, "$PLEAT_COMMAND names no program")
+    def test_a_trace_for_the_null_device_goes_nowhere(self):
+        """By another name of it, which in the command is that of a pipe."""
+        with tempfile.TemporaryDirectory() as folder:
+            table = pathlib.Path(folder, "table.csv")
+            table.write_text("".join(["id,lower,upper,size\n", *("%d,%d,%d,512\n" % (i, i, i + 3) for i in range(400))]))
+            code = ("import types; from pleat import estimate\n"
+                    "print(estimate.said_on('/dev/stderr'), "
+                    "estimate.write(types.SimpleNamespace(bytes=1 << 30, output='/dev/stderr'), %r))" % str(table))
+            done = subprocess.run([sys.executable, "-B", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                  text=True, env=dict(os.environ, PYTHONPATH=str(ADAPTER)))
+            self.assertEqual(done.stdout, "None None\n")
+
+    def test_figures_are_said_whatever_becomes_of_the_trace(self):
+        for problem in (OSError("full"), RuntimeError("pleat import: full"), ValueError("full")):
+            with mock.patch.object(_job, "run", side_effect=problem):
+                self.assertEqual(estimate.write(mock.Mock(bytes=1, output="x"), "x.pickle"), "full")
 
     def test_spaces_behind_commas_of_settings_are_none_of_the_names(self):
         self.assertEqual(_plans.settings("small:64k, log:/a/%p"), "small:64k,log:/a/%p")

@@ -57,7 +57,8 @@ def run(*arguments, answers=(0,), close_fds=True):
     settings = [setting for setting in _plans.split(os.environ.get("PLEAT_CONF", ""))
                 if setting.split(":")[0] not in PROGRAMS_OWN]
     done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, env=dict(os.environ, PLEAT_CONF=",".join(settings)), close_fds=close_fds)
+                          text=True, errors="replace", env=dict(os.environ, PLEAT_CONF=",".join(settings)),
+                          close_fds=close_fds)
     if done.returncode not in answers:
         said = [line for line in done.stderr.splitlines() if not line.startswith("See 'pleat ")]
         raise RuntimeError((said or ["exit %d" % done.returncode])[-1])
@@ -139,9 +140,14 @@ def is_local(told):
     return os.environ.get("LOCAL_WORLD_SIZE") == told["ranks"] and _first.BOARD in os.environ
 
 
+def page(path):
+    """The name of a report as it is given, with the suffix that it has."""
+    return path if os.path.splitext(path)[1] else path + ".html"
+
+
 def write_report(path, trace, device, first):
-    stem, suffix = os.path.splitext(path)
-    name = _plans.of_device(_plans.written(stem), device, first) + (suffix or ".html")
+    stem, suffix = os.path.splitext(page(path))
+    name = _plans.of_device(_plans.written(stem), device, first) + suffix
     _plans.make_folder(path, name)
     run("report", trace, "-o", name)
     say("pleat: wrote %s" % name)

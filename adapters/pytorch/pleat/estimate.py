@@ -70,15 +70,15 @@ def device_bytes(text, error):
     return json.loads(answer)["device_bytes"]
 
 
-def is_standard_output(path):
-    """Whether the trace and what is said would be mixed, as the command asks it (tools/options.c)."""
-    if path == "-":
-        return True
-    try:
-        file, output = os.stat(path), os.fstat(1)
-    except OSError:
-        return False
-    return os.path.samestat(file, output) and (not stat.S_ISCHR(file.st_mode) or os.isatty(1))
+def said_on(path):
+    """The output of this process in which the trace and what is said would be mixed, asked as the command asks it of
+    its own (tools/options.c), whose standard error is a pipe here; None: neither."""
+    for number, name in ((1, "standard output"), (2, "standard error")):
+        with contextlib.suppress(OSError):
+            if (os.path.samestat(os.stat(path), os.fstat(number))
+                    and (not stat.S_ISCHR(os.fstat(number).st_mode) or os.isatty(number))):
+                return name
+    return "standard output" if path == "-" else None
 
 
 def parse(arguments):
@@ -88,8 +88,9 @@ def parse(arguments):
     parts = options.capability.split(".")
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         made.error("--capability: %r is none: write 9.0" % options.capability)
-    if is_standard_output(options.output):
-        made.error("--output is a file, not %r: standard output is for what is said" % options.output)
+    stream = said_on(options.output)
+    if stream:
+        made.error("--output is a file, not %r: %s is for what is said" % (options.output, stream))
     wrong = _plans.cannot_write(options.output) or run.overwritten(options.output, options.program)
     if wrong:
         run.fail(run.BAD_FILE, "--output: " + wrong, "estimate")
@@ -182,7 +183,7 @@ def write(options, snapshot):
     try:
         # With all that the shell has opened: /dev/fd/63 is what it writes for >(gzip).
         _job.run("import", snapshot, "--device-memory", str(options.bytes), "-o", options.output, close_fds=False)
-    except (OSError, RuntimeError) as problem:
+    except (OSError, RuntimeError, ValueError) as problem:
         return str(problem).replace("pleat import: ", "", 1)
     return None
 

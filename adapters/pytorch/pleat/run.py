@@ -16,6 +16,8 @@ from . import _POLICIES, _job, _parse_budget, _plans, _signals, _variables
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 126, 127
+# What is written where an option says.
+OUTPUTS = {"save_plan": "the plan", "report": "the report", "counters": "the counters", "log": "the log"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,11 +37,15 @@ class Parser(argparse.ArgumentParser):
 
 
 class FileName(argparse.Action):
-    """Of a file that is to be written. An empty one, of a shell's variable that is not set say, would leave none."""
+    """Of a file that is to be written, which is given once. An empty one, of a shell's variable that is not set say,
+    would leave none."""
 
     def __call__(self, parser, namespace, value, option=None):
         if not value:
             parser.error("%s is a file, not ''" % self.option_strings[-1])
+        given = getattr(namespace, self.dest)
+        if given is not self.default:  # which may be given too
+            parser.error("%s is given twice, '%s' and '%s': one is written" % (self.option_strings[-1], given, value))
         setattr(namespace, self.dest, value)
 
 
@@ -143,6 +149,25 @@ def check(options, error):
     log = os.path.abspath(options.log) if options.log not in ("", "auto") else ""
     if "," in log:
         error("--log: settings are separated by commas, so its path has none: %r" % log)
+    wrong = written_twice(options)
+    if wrong:
+        error(wrong)
+
+
+def written_twice(options):
+    """What is wrong with a file that two options name; None: nothing. A pipe or a device takes both."""
+    taken = {}
+    for name, what in OUTPUTS.items():
+        path = getattr(options, name)
+        if not path or (name, path) == ("log", "auto"):
+            continue
+        file = os.path.realpath(_job.page(path) if name == "report" else path)
+        if os.path.exists(file) and not os.path.isfile(file):
+            continue
+        if file in taken:
+            return "'%s' cannot be %s and %s: give one of them another name" % (path, taken[file], what)
+        taken[file] = what
+    return None
 
 
 def wrong_file(options):
@@ -150,7 +175,7 @@ def wrong_file(options):
     # Of a name with %w each size of the job has plans of its own, and a first run none.
     if options.plan != "auto" and "%w" not in options.plan and not _plans.of_ranks(options.plan):
         return "--plan: there is no file %r" % options.plan
-    for name in ("save_plan", "report", "counters", "log"):
+    for name in OUTPUTS:
         path = getattr(options, name)
         wrong = _plans.cannot_write(path) or overwritten(path, options.program) if path != "auto" else None
         if wrong:
