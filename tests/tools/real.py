@@ -122,6 +122,28 @@ class Judged(unittest.TestCase):
             with self.assertRaisesRegex(SystemExit, "line 1 is no pair"):
                 real_suite.read(paths)
 
+    def test_files_of_earlier_versions_have_the_same_verdict(self):
+        other = pair(line(1.0, 9.5, losses=[3.0] * 7 + [2.02]))
+        native = other["runs"]["native"]
+        native["losses"] = [3.0] * 7 + [2.0]
+        # Native alone, afterwards, and fewer iterations of it.
+        again = dict(line(1.0, 15.0), seconds=native["seconds"][:8], losses=[3.0] * 7 + [1.99])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a")
+            with open(path, "w") as out:
+                out.write(json.dumps(dict(other, native_again=again)) + "\n")
+            (read,) = real_suite.read([path])
+        self.assertEqual(real_suite.verdict([read]), [])
+        told = real_suite.figures(read)["again"]
+        self.assertEqual((told["steady"], told["mean"]), (1.0, 1.0))
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            real_suite.summarize([read])
+        self.assertIn("again over 1: steady median 1.0000, mean from the first on 1.0000", said.getvalue())
+
+    def test_no_pair_is_begun_that_cannot_end_in_time(self):
+        options = argparse.Namespace(seconds=real_suite.LEFT_FOR_A_PAIR - 1)
+        self.assertEqual(real_suite.run_all([("t5", 3)], options, None), ([], [("t5", 3)]))
+
 
 @unittest.skipIf(torch is None, "torch is not there")
 class Drawn(unittest.TestCase):

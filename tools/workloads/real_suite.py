@@ -30,7 +30,7 @@ STEADY_OF_ALL, STEADY, MEAN, MEAN_OVER_EXPANDABLE = 1.005, 1.01, 1.02, 1.01
 # Of jobs whose efficiency has a goal of its own; they may take native's seconds at most.
 EFFICIENT = {"qwen3_moe": 0.975, "pipeline_rank": 0.99}
 PAIR_SECONDS = 200  # a pair that takes longer is ended: it hangs, or is no job for this
-LEFT_FOR_A_PAIR = 25  # no pair is begun with less time left
+LEFT_FOR_A_PAIR = 60  # seconds; no pair is begun with less time left
 CONTENDERS = ("native", "again", "expandable", "pleat", "heap")
 
 
@@ -43,6 +43,12 @@ def say(*text):
 
 def ratios(one, native, first=0):
     return [mine / other for mine, other in zip(one["seconds"][first:], native["seconds"][first:])]
+
+
+def mean(one, native):
+    """The seconds of the iterations that both have, native's being 1."""
+    both = list(zip(one["seconds"], native["seconds"]))
+    return sum(mine for mine, _ in both) / (sum(other for _, other in both) or 1.0)
 
 
 def apart(one, other):
@@ -68,7 +74,7 @@ def figures(pair):
         if native:
             steady = ratios(one, native, STEADY_FROM)
             mine["steady"] = statistics.median(steady) if steady else None
-            mine["mean"] = sum(one["seconds"]) / sum(native["seconds"])
+            mine["mean"] = mean(one, native)
             mine["apart"] = apart(one, native)
         told[contender] = mine
     return told
@@ -209,7 +215,7 @@ def of_all(pairs):
         if not both:
             continue
         steady = steady_of_all(both, contender)
-        means = [sum(runs[contender]["seconds"]) / sum(runs["native"]["seconds"]) for runs in both]
+        means = [mean(runs[contender], runs["native"]) for runs in both]
         shares = [runs[contender]["efficiency"] or 0 for runs in both]
         print(
             "%s over %d: steady median %s, mean from the first on %.4f (%.4f to %.4f) of native's; "
@@ -247,6 +253,8 @@ def read(paths):
         for number, line in enumerate(pathlib.Path(path).read_text().splitlines(), 1):
             try:
                 pair = json.loads(line)
+                if "native_again" in pair:  # as earlier versions wrote it, of eight iterations
+                    pair["runs"]["again"] = pair.pop("native_again")
                 pairs[name_of(pair)] = pair
             except (ValueError, KeyError, TypeError) as problem:
                 sys.exit("real_suite.py: %s: line %d is no pair: %s" % (path, number, problem))
