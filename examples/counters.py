@@ -4,6 +4,7 @@ Asks the command `pleat` ($PLEAT_COMMAND names another), which answers in JSON. 
 has said why, and this ends as it did.
 """
 
+import errno
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ def replayed(recording, policy):
     except OSError as problem:
         print("counters.py: %r cannot be run: %s; $PLEAT_COMMAND may name the command pleat" % (PLEAT, problem.strerror),
               file=sys.stderr)
-        sys.exit(127)
+        sys.exit(127 if problem.errno == errno.ENOENT else 126)
     if done.returncode:
         sys.exit(done.returncode)
     return json.loads(done.stdout)
