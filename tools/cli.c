@@ -7,6 +7,7 @@
 
 #include <internal/error.h>
 #include <internal/utf8.h>
+#include <plan/base/file.h>
 #include <runtime/base/environment.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,6 +89,12 @@ int cli_failed(const char *command, pleat_result result)
 {
     print_message(command, pleat_last_error()->text);
     return exit_code(result);
+}
+
+int cli_check_output(const char *command, const char *path)
+{
+    pleat_result result = pleat__file_check(path);
+    return result == PLEAT_OK ? CLI_DONE : cli_failed(command, result);
 }
 
 pleat_result cli_in_files(pleat_result result, const char *const *paths, uint32_t count)

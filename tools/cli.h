@@ -49,6 +49,9 @@ CLI_COMMANDS(CLI_DECLARE, CLI_NOTHING)
 PLEAT_PRINTF(2, 3) int cli_bad_use(const char *command, const char *format, ...);
 /* Prints "pleat COMMAND: " and the thread's last error; returns the exit code of the result. */
 int cli_failed(const char *command, pleat_result result);
+/* Looks at a file that is written at the end of the work before it begins, as pleat__file_check
+ * does: CLI_DONE, or an exit code with its message. */
+int cli_check_output(const char *command, const char *path);
 
 /* Puts the names of the files that an error may be about, "'a', 'b'", in front of its text, which
  * may speak of trace 2; returns the result. */

@@ -4,7 +4,6 @@
 #include <tools/options.h>
 
 #include <tools/nearest.h>
-#include <tools/output.h>
 #include <tools/wrap.h>
 
 #include <getopt.h>
@@ -249,7 +248,7 @@ static int check_outputs(const cli_usage *usage)
     for (const cli_option *option = usage->options; option->kind != CLI_END; option++)
         if (code == CLI_DONE && option->kind == CLI_FILE && *option->value.text != NULL &&
             strstr(*option->value.text, "%d") == NULL)
-            code = output_check(usage->command, *option->value.text);
+            code = cli_check_output(usage->command, *option->value.text);
     return code;
 }
 

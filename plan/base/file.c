@@ -132,10 +132,28 @@ static bool write_all(int fd, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* The name of one more temporary file beside `path`; false with errno. */
+/* The folder that `path` is in; false with errno. */
+static bool folder_of(const char *path, char folder[PATH_MAX])
+{
+    const char *end = strrchr(path, '/');
+    size_t length = end == NULL || end == path ? 1 : (size_t)(end - path);
+    if (length >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    memcpy(folder, end == NULL ? "." : path, length);
+    folder[length] = '\0';
+    return true;
+}
+
+/* The name of one more temporary file beside `path`, which is short however long the name of `path`
+ * is; false with errno. */
 static bool name_beside(const char *path, int attempt, char *name, size_t size)
 {
-    int length = snprintf(name, size, "%s.%ld.%d.tmp", path, (long)getpid(), attempt);
+    char folder[PATH_MAX];
+    if (!folder_of(path, folder))
+        return false;
+    int length = snprintf(name, size, "%s/.pleat.%ld.%d.tmp", folder, (long)getpid(), attempt);
     if (length >= 0 && (size_t)length < size)
         return true;
     errno = ENAMETOOLONG;
@@ -158,20 +176,16 @@ int pleat__file_create_beside(const char *path, char *name, size_t size)
 /* Opens the folder that `path` is in; -1 with errno. */
 static int open_folder(const char *path, int flags)
 {
-    char folder[PATH_MAX] = ".";
-    const char *end = strrchr(path, '/');
-    int length = end == path ? 1 : end == NULL ? 0 : (int)(end - path);
-    if (length > 0 && snprintf(folder, sizeof folder, "%.*s", length, path) >= PATH_MAX) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    return open(folder, flags | O_CLOEXEC, 0666);
+    char folder[PATH_MAX];
+    return folder_of(path, folder) ? open(folder, flags | O_CLOEXEC, 0666) : -1;
 }
 
 /* A file being written that is to take the place of `target`. */
 typedef struct {
-    const char *target;
-    int fd;
+    char target[PATH_MAX];
+    bool is_there;
+    mode_t mode;         /* of what is there */
+    int fd;              /* -1: what is there is no regular file, and is written into */
     char name[PATH_MAX]; /* "" while it has none: it is gone with its process then */
 } replacement;
 
@@ -183,19 +197,78 @@ static void path_of_open(int fd, char path[32])
 
 /* Without a name where the file system can do that, and where /proc is there to give it one later.
  */
-static bool begin(replacement *r, const char *target)
+static bool make(replacement *r)
 {
     char opened[32];
-    *r = (replacement){.target = target};
-    r->fd = open_folder(target, O_TMPFILE | O_RDWR);
+    r->fd = open_folder(r->target, O_TMPFILE | O_RDWR);
     if (r->fd >= 0) {
         path_of_open(r->fd, opened);
         if (access(opened, F_OK) == 0)
             return true;
         close(r->fd);
     }
-    r->fd = pleat__file_create_beside(target, r->name, sizeof r->name);
+    r->fd = pleat__file_create_beside(r->target, r->name, sizeof r->name);
     return r->fd >= 0;
+}
+
+/* errno says that there is no such file also where the folder is there and takes none: /proc. */
+static pleat_result not_made(const char *path, const char *target)
+{
+    char folder[PATH_MAX];
+    int code = errno;
+    if (code == ENOENT && folder_of(target, folder))
+        return access(folder, F_OK) != 0
+                   ? pleat__fail(PLEAT_E_IO, "'%s': there is no folder '%s'", path, folder)
+                   : pleat__fail(PLEAT_E_IO, "'%s': no file can be made in the folder '%s'", path,
+                                 folder);
+    errno = code;
+    return pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be made", path);
+}
+
+static pleat_result not_written(const char *path)
+{
+    return pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be written", path);
+}
+
+/* A pipe, a terminal, /dev/null: a rename would put a file in its place. */
+static bool takes_bytes(const char *path, mode_t mode)
+{
+    errno = S_ISDIR(mode) ? EISDIR : S_ISSOCK(mode) ? ENXIO : 0; /* as opening says */
+    return errno == 0 && access(path, W_OK) == 0;
+}
+
+static pleat_result begin(replacement *r, const char *path)
+{
+    struct stat there;
+    r->fd = -1;
+    r->name[0] = '\0';
+    r->is_there = stat(path, &there) == 0;
+    if (!r->is_there && (errno != ENOENT || strlen(path) >= sizeof r->target))
+        return pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be made", path);
+    r->mode = r->is_there ? there.st_mode : 0;
+    if (r->is_there && !S_ISREG(there.st_mode))
+        return takes_bytes(path, there.st_mode) ? PLEAT_OK : not_written(path);
+    /* A link stays one: what it leads to is replaced. */
+    if (!r->is_there)
+        snprintf(r->target, sizeof r->target, "%s", path);
+    else if (realpath(path, r->target) == NULL)
+        return not_written(path);
+    return make(r) ? PLEAT_OK : not_made(path, r->target);
+}
+
+/* Closes it, and takes its name away, if it has one; false with errno. */
+static bool drop(replacement *r)
+{
+    bool dropped = r->name[0] == '\0' || unlink(r->name) == 0;
+    close(r->fd);
+    return dropped;
+}
+
+pleat_result pleat__file_check(const char *path)
+{
+    replacement r;
+    PLEAT_TRY(begin(&r, path));
+    return r.fd < 0 || drop(&r) ? PLEAT_OK : not_written(path);
 }
 
 /* A rename can take another file's place, a link cannot: so it gets a name of its own first. */
@@ -235,43 +308,13 @@ static bool take_place(replacement *r)
     return true;
 }
 
-/* errno says that there is no such file also where the folder is there and takes none: /proc. */
-static pleat_result not_begun(const char *path, const char *target)
-{
-    char folder[PATH_MAX];
-    int code = errno;
-    const char *name = strrchr(target, '/');
-    bool missing = code == ENOENT && name != NULL && name != target;
-    if (missing) {
-        snprintf(folder, sizeof folder, "%.*s", (int)(name - target), target);
-        missing = access(folder, F_OK) != 0;
-    }
-    errno = code;
-    return missing ? pleat__fail(PLEAT_E_IO, "'%s': there is no folder '%s'", path, folder)
-                   : pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be made", path);
-}
-
-/* `there` is the file whose place is taken, or NULL. */
-static pleat_result replace(const char *path, const char *target, const struct stat *there,
-                            const void *bytes, size_t size)
-{
-    replacement r;
-    if (!begin(&r, target))
-        return not_begun(path, target);
-    pleat_result result = PLEAT_OK;
-    if ((there != NULL && fchmod(r.fd, there->st_mode & 0777) != 0) ||
-        !write_all(r.fd, bytes, size) || !sync_all(r.fd) || !take_place(&r))
-        result = pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be written", path);
-    if (result != PLEAT_OK && r.name[0] != '\0')
-        unlink(r.name);
-    close(r.fd);
-    return result;
-}
-
 /* All of it, and closed; otherwise false with errno. */
-static bool write_and_close(int fd, const void *bytes, size_t size)
+static bool write_into(const char *path, const void *bytes, size_t size)
 {
-    bool written = write_all(fd, bytes, size);
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool written = write_all(fd, bytes, size) && sync_all(fd);
     int code = errno;
     if (close(fd) != 0 && written)
         return false;
@@ -279,20 +322,34 @@ static bool write_and_close(int fd, const void *bytes, size_t size)
     return written;
 }
 
+/* Whether a file may be written and its place is not to be had: something is mounted there, or it
+ * is another user's in a folder in which each removes only his own. */
+static bool keeps_its_place(const replacement *r)
+{
+    return r->is_there && (errno == EBUSY || errno == EPERM);
+}
+
+static pleat_result replace(replacement *r, const char *path, const void *bytes, size_t size)
+{
+    bool written = (!r->is_there || fchmod(r->fd, r->mode & 0777) == 0) &&
+                   write_all(r->fd, bytes, size) && sync_all(r->fd);
+    bool taken = written && take_place(r);
+    if (taken)
+        r->name[0] = '\0';
+    else if (written && keeps_its_place(r))
+        taken = write_into(r->target, bytes, size);
+    pleat_result result = taken ? PLEAT_OK : not_written(path);
+    (void)drop(r);
+    return result;
+}
+
 static pleat_result write_as_it_is(const char *path, const void *bytes, size_t size)
 {
-    char target[PATH_MAX];
-    struct stat status;
-    if (stat(path, &status) != 0)
-        return replace(path, path, NULL, bytes, size);
-    /* A link stays one: what it leads to is replaced. */
-    if (S_ISREG(status.st_mode) && realpath(path, target) != NULL)
-        return replace(path, target, &status, bytes, size);
-    /* A pipe, a terminal, /dev/null: a rename would put a file in its place. */
-    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
-    return fd >= 0 && write_and_close(fd, bytes, size)
-               ? PLEAT_OK
-               : pleat__fail_errno(PLEAT_E_IO, "'%s': cannot be written", path);
+    replacement r;
+    PLEAT_TRY(begin(&r, path));
+    if (r.fd >= 0)
+        return replace(&r, path, bytes, size);
+    return write_into(path, bytes, size) ? PLEAT_OK : not_written(path);
 }
 
 pleat_result pleat__file_write(const char *path, const void *bytes, size_t size)

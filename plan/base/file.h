@@ -24,15 +24,19 @@ PLEAT_NODISCARD pleat_result pleat__file_read_any(const char *path, uint64_t lim
 PLEAT_NODISCARD pleat_result pleat__file_read_own(const char *path, uint64_t limit,
                                                   pleat__arena *arena, uint8_t **bytes,
                                                   size_t *size);
-/* Makes a file of a new name beside `path`, to be written and then renamed, with the permissions
- * that open gives. `name` gets its name. Returns its descriptor, or -1 with errno. What another
- * process left behind, this one's number or not, is in nobody's way. */
+/* Makes a file of a new name in the folder of `path`, to be written and then renamed, with the
+ * permissions that open gives. `name` gets its name. Returns its descriptor, or -1 with errno. What
+ * another process left behind, this one's number or not, is in nobody's way. */
 int pleat__file_create_beside(const char *path, char *name, size_t size);
 /* Writes a file that takes the place of `path` when it is whole and on the disk, with the
  * permissions of the one that was there; PLEAT_E_IO leaves `path` as it was. Until then it has no
  * name where the file system can do that, so that nothing of it is left when the process is killed.
- * What is there and no regular file (a pipe, /dev/stdout) is written into. Where the name ends in
- * ".gz" the bytes are gzipped. */
+ * What is there and no regular file (a pipe, /dev/stdout) is written into, and so is, when the new
+ * one is whole, a file whose place cannot be taken: a mount point, another user's in a sticky
+ * folder. Where the name ends in ".gz" the bytes are gzipped. */
 PLEAT_NODISCARD pleat_result pleat__file_write(const char *path, const void *bytes, size_t size);
+/* Whether writing to `path` could begin: it fails as pleat__file_write would, before there is
+ * anything to write. Nothing that stays is made, and what is there is left as it is. */
+PLEAT_NODISCARD pleat_result pleat__file_check(const char *path);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * file.c: files take another one's place whole, on the disk, with its permissions, and leave
- * nothing behind. The linker puts functions of this file in the place of open, fsync and rename,
- * which say what was done, and fail where a test wants them to.
+ * nothing behind. The linker puts functions of this file in the place of open, fsync, rename and
+ * unlink, which say what was done, and fail where a test wants them to.
  */
 #include "files.h"
 
@@ -11,14 +11,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 static struct {
     bool refuses_unnamed; /* as a file system that knows no files without a name */
     int fails;            /* fsync's errno */
+    int renames, unlinks; /* errno of these, 0: they are done */
     bool kills;           /* the process, when it is asked to sync */
-    char steps[8];        /* f: a file was synced, r: renamed, d: a folder was synced */
+    char steps[32];       /* f: a file was synced, r: renamed, d: a folder was synced */
 } disk;
 
 static void note(char step)
@@ -61,7 +64,16 @@ int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
 {
     note('r');
-    return __real_rename(from, to);
+    errno = disk.renames;
+    return disk.renames != 0 ? -1 : __real_rename(from, to);
+}
+
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+int __wrap_unlink(const char *path)
+{
+    errno = disk.unlinks;
+    return disk.unlinks != 0 ? -1 : __real_unlink(path);
 }
 
 typedef struct {
@@ -175,7 +187,7 @@ static void file_follows_no_link_at_a_temporary_name(void **state)
         char other[80], planted[96];
         begin(&f, unnamed == 0);
         snprintf(other, sizeof other, "%s/other", f.folder);
-        snprintf(planted, sizeof planted, "%s.%ld.0.tmp", f.path, (long)getpid());
+        snprintf(planted, sizeof planted, "%s/.pleat.%ld.0.tmp", f.folder, (long)getpid());
         test_file_write(other, "kept", 4);
         assert_int_equal(symlink(other, planted), 0);
         assert_ok(pleat__file_write(f.path, "one", 3));
@@ -194,7 +206,96 @@ static void file_says_which_folder_is_missing(void **state)
     assert_result(pleat__file_write("/no/such/x", "a", 1), PLEAT_E_IO);
     assert_non_null(strstr(pleat_last_error()->text, "there is no folder '/no/such'"));
     assert_result(pleat__file_write("/proc/x", "a", 1), PLEAT_E_IO);
-    assert_non_null(strstr(pleat_last_error()->text, "'/proc/x': cannot be made: "));
+    assert_string_equal(pleat_last_error()->text,
+                        "'/proc/x': no file can be made in the folder '/proc'");
+    assert_result(pleat__file_check("/proc/x"), PLEAT_E_IO);
+    assert_string_equal(pleat_last_error()->text,
+                        "'/proc/x': no file can be made in the folder '/proc'");
+}
+
+/* As long as a file system takes it: the name that it has before is its own. */
+static void file_may_have_a_long_name(void **state)
+{
+    (void)state;
+    for (int unnamed = 0; unnamed < 2; unnamed++) {
+        fixture f;
+        char path[sizeof f.folder + 260], longer[sizeof f.folder + 260];
+        begin(&f, unnamed == 0);
+        snprintf(path, sizeof path, "%s/%0255d", f.folder, 0);
+        snprintf(longer, sizeof longer, "%s/%0256d", f.folder, 0);
+        assert_ok(pleat__file_check(path));
+        assert_ok(pleat__file_write(path, "one", 3));
+        assert_holds(path, "one");
+        assert_result(pleat__file_check(longer), PLEAT_E_IO);
+        assert_result(pleat__file_write(longer, "one", 3), PLEAT_E_IO);
+        assert_int_equal(unlink(path), 0);
+        end(&f);
+    }
+}
+
+/* A mount point, and another user's file where each removes only his own. */
+static void file_whose_place_is_not_to_be_had_is_written(void **state)
+{
+    (void)state;
+    static const int codes[] = {EBUSY, EPERM};
+    for (size_t i = 0; i < 2 * sizeof codes / sizeof *codes; i++) {
+        fixture f;
+        begin(&f, i % 2 == 0);
+        assert_ok(pleat__file_write(f.path, "other", 5));
+        disk.renames = codes[i / 2];
+        assert_ok(pleat__file_write(f.path, "one", 3));
+        assert_holds(f.path, "one");
+        disk.renames = ENOSPC;
+        assert_result(pleat__file_write(f.path, "two", 3), PLEAT_E_IO);
+        assert_holds(f.path, "one");
+        end(&f);
+    }
+}
+
+static void file_is_looked_at_and_stays_as_it_is(void **state)
+{
+    (void)state;
+    for (int unnamed = 0; unnamed < 2; unnamed++) {
+        fixture f;
+        begin(&f, unnamed == 0);
+        assert_ok(pleat__file_check(f.path));
+        assert_int_equal(access(f.path, F_OK), -1);
+        assert_ok(pleat__file_write(f.path, "one", 3));
+        assert_ok(pleat__file_check(f.path));
+        assert_holds(f.path, "one");
+        end(&f);
+    }
+}
+
+/* As of a folder in which files are only added to. */
+static void file_that_cannot_be_dropped_is_told(void **state)
+{
+    (void)state;
+    fixture f;
+    char left[120];
+    begin(&f, true);
+    disk.unlinks = EPERM;
+    assert_result(pleat__file_check(f.path), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "/f': cannot be written: "));
+    disk.unlinks = 0;
+    snprintf(left, sizeof left, "%s/.pleat.%ld.0.tmp", f.folder, (long)getpid());
+    assert_int_equal(unlink(left), 0);
+    end(&f);
+}
+
+static void socket_is_no_file_to_write(void **state)
+{
+    (void)state;
+    fixture f;
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    begin(&f, false);
+    snprintf(name.sun_path, sizeof name.sun_path, "%s", f.path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof name), 0);
+    assert_result(pleat__file_check(f.path), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "/f': cannot be written: "));
+    close(fd);
+    end(&f);
 }
 
 int main(void)
@@ -207,6 +308,11 @@ int main(void)
         cmocka_unit_test(file_keeps_its_permissions),
         cmocka_unit_test(file_follows_no_link_at_a_temporary_name),
         cmocka_unit_test(file_says_which_folder_is_missing),
+        cmocka_unit_test(file_may_have_a_long_name),
+        cmocka_unit_test(file_whose_place_is_not_to_be_had_is_written),
+        cmocka_unit_test(file_is_looked_at_and_stays_as_it_is),
+        cmocka_unit_test(file_that_cannot_be_dropped_is_told),
+        cmocka_unit_test(socket_is_no_file_to_write),
     };
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);
 }

@@ -3,8 +3,6 @@
  */
 #include <tools/replay/devices.h>
 
-#include <tools/output.h>
-
 #include <internal/error.h>
 #include <runtime/observe/log.h>
 #include <stdio.h>
@@ -165,10 +163,11 @@ static int check_outputs_of(const device_run *run, int device)
     int code = CLI_DONE;
     for (size_t i = 0; i < sizeof run->outputs / sizeof *run->outputs && code == CLI_DONE; i++)
         if (run->outputs[i] != NULL && strstr(run->outputs[i], "%d") != NULL)
-            code = output_check(run->command, path_of(run->outputs[i], device, path));
+            code = cli_check_output(run->command, path_of(run->outputs[i], device, path));
     return code;
 }
 
+/* Where it is the only one. */
 static int run_on(const device_run *run, pleat_trace *trace, int device)
 {
     int code = check_outputs_of(run, device_first(trace));
@@ -178,11 +177,13 @@ static int run_on(const device_run *run, pleat_trace *trace, int device)
     return code;
 }
 
+/* One of several, all of whose outputs were looked at. */
 static int run_one(const device_run *run, int device)
 {
     pleat_trace *trace;
     pleat_result result = device_import(run->path, device, run->form, &trace);
-    return result == PLEAT_OK ? run_on(run, trace, device) : cli_failed(run->command, result);
+    return result == PLEAT_OK ? run->run(run->options, trace, device)
+                              : cli_failed(run->command, result);
 }
 
 /* A run that fails tells standard error why and prints no object: null stands in its place. */
@@ -241,15 +242,16 @@ int devices_run(const device_run *run)
     bool seen[DEVICES] = {false};
     pleat_trace *trace;
     int device, several = 0;
-    if (run->asked != NULL && strcmp(run->asked, "all") != 0)
-        return read_device(run->asked, &device)
-                   ? run_one(run, device)
-                   : cli_bad_use(run->command,
-                                 "--device is a whole number from 0 to 255, or all, "
-                                 "not '%s'",
-                                 run->asked);
-    pleat_result result =
-        name_log(pleat__trace_import_any(run->path, seen, run->form, &trace), run->path);
+    pleat_result result;
+    if (run->asked != NULL && strcmp(run->asked, "all") != 0) {
+        if (!read_device(run->asked, &device))
+            return cli_bad_use(run->command,
+                               "--device is a whole number from 0 to 255, or all, not '%s'",
+                               run->asked);
+        result = device_import(run->path, device, run->form, &trace);
+        return result == PLEAT_OK ? run_on(run, trace, device) : cli_failed(run->command, result);
+    }
+    result = name_log(pleat__trace_import_any(run->path, seen, run->form, &trace), run->path);
     if (result != PLEAT_OK)
         for (int i = 0; i < DEVICES; i++)
             several += seen[i];

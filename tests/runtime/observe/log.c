@@ -164,7 +164,8 @@ static void log_is_made_beside_what_a_killed_process_left(void **state)
     runlog read;
     char stale[200];
     begin(&f);
-    snprintf(stale, sizeof stale, "%s.%ld.0.tmp", f.path, (long)getpid());
+    snprintf(stale, sizeof stale, "%.*s/.pleat.%ld.0.tmp", (int)(strrchr(f.path, '/') - f.path),
+             f.path, (long)getpid());
     FILE *left = fopen(stale, "w");
     assert_non_null(left);
     fputs("unfinished", left);
@@ -774,7 +775,7 @@ int __wrap_open(const char *path, int flags, ...)
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
     va_end(arguments);
     int fd = __real_open(path, flags, mode);
-    if ((flags & O_EXCL) != 0 && strstr(path, "run.log") != NULL) {
+    if ((flags & O_EXCL) != 0 && strstr(path, "/.pleat.") != NULL) {
         forking.fd = fd;
         if (forking.at_open)
             let_fork();
