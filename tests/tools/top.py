@@ -89,6 +89,7 @@ class Top(unittest.TestCase):
         told = json.loads(self.top(log, "--json"))["runtimes"][0]
         self.assertEqual((json.loads(done.stdout)["iterations"], told["iterations"]), (3, 4))
         self.assertGreater(told["iteration_driver_calls"], 1)
+        self.assertEqual((told["rated_from"], told["rated_to"]), (1, 3))
         text = self.top(log)
         self.assertRegex(text, r"(?m)^state \w+, iteration 4 has begun$")
         self.assertRegex(text, rf"(?m)^mean of iterations 1 to 3: \S+ s, {told['iteration_driver_calls']:.4g} driver calls, "

@@ -8,11 +8,12 @@
 #include <math.h>
 #include <string.h>
 
-#define SECOND         1e9
-#define CHART_ROWS     10
-#define CHART_SECONDS  60.0
-#define CHART_MOST     512
-#define RATE_ITERATION 16 /* the last so many say how long one takes */
+#define SECOND        1e9
+#define CHART_ROWS    10
+#define CHART_SECONDS 60.0
+#define CHART_MOST    512
+#define RATE_RECORDS                                                                               \
+    16 /* the last so many say how long an iteration takes, each of one or several */
 
 runview_figures runview_of(const runlog *log)
 {
@@ -26,15 +27,15 @@ runview_figures runview_of(const runlog *log)
     if (series->count < 2)
         return f;
     const pleat__log_record *end = &series->records[series->count - 1];
-    size_t back = series->count - 1 < RATE_ITERATION ? series->count - 1 : RATE_ITERATION;
+    size_t back = series->count - 1 < RATE_RECORDS ? series->count - 1 : RATE_RECORDS;
     const pleat__log_record *begin = end - back;
     double iterations = (double)(end->iterations - begin->iterations);
     double requests = (double)(end->stats.requests - begin->stats.requests);
     uint64_t planned = end->stats.planned + end->stats.lane;
     planned -= begin->stats.planned + begin->stats.lane;
-    f.rated = end->iterations - begin->iterations;
-    f.rated_to = end->iterations - 1;
     if (iterations > 0) {
+        f.rated_from = begin->iterations;
+        f.rated_to = end->iterations - 1;
         f.iteration_seconds = (double)(end->to_ns - begin->to_ns) / SECOND / iterations;
         f.calls_per_iteration =
             (double)(end->stats.driver_calls - begin->stats.driver_calls) / iterations;
@@ -76,6 +77,8 @@ void runview_json(json_writer *json, const char *path, const runlog *log)
     if (f.last != NULL) {
         json_string(json, "state", runlog_state(log, f.last));
         json_uint(json, "iterations", f.last->iterations);
+        json_uint(json, "rated_from", f.rated_from);
+        json_uint(json, "rated_to", f.rated_to);
         json_double(json, "iteration_seconds", f.iteration_seconds);
         json_double(json, "efficiency", efficiency(&f));
         json_double(json, "planned_share", f.planned_share);
@@ -259,12 +262,12 @@ static void put_state(FILE *out, const runlog *log, const runview_figures *f)
         fputs("no iteration has begun\n", out);
     else
         fprintf(out, "iteration %llu has begun\n", (unsigned long long)f->last->iterations);
-    if (f->rated == 0)
+    if (f->rated_to == 0)
         return;
-    if (f->rated > 1)
-        fprintf(out, "mean of iterations %llu to ",
-                (unsigned long long)(f->rated_to - f->rated + 1));
-    fprintf(out, f->rated > 1 ? "%llu: " : "iteration %llu: ", (unsigned long long)f->rated_to);
+    bool several = f->rated_from < f->rated_to;
+    if (several)
+        fprintf(out, "mean of iterations %llu to ", (unsigned long long)f->rated_from);
+    fprintf(out, several ? "%llu: " : "iteration %llu: ", (unsigned long long)f->rated_to);
     if (f->iteration_seconds > 0)
         fprintf(out, "%s s, ", cli_format_number(f->iteration_seconds, text, sizeof text));
     fprintf(out, "%s driver calls, %.1f %% of requests as planned\n",

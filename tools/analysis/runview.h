@@ -12,9 +12,9 @@ typedef struct runview_figures {
     const pleat__log_record *last; /* of the intervals; NULL: nothing was written yet */
     double seconds;
     uint64_t peak_live, peak_physical;
-    /* How many of the last whole iterations what follows is the mean of, 0: there are too few to
-     * say; and the number of the last of them, the first of all being 1. */
-    uint64_t rated, rated_to;
+    /* The first and the last whole iteration that what follows is the mean of, the first of all
+     * being 1; both 0: there are too few to say. */
+    uint64_t rated_from, rated_to;
     double iteration_seconds; /* 0: not known */
     double calls_per_iteration, planned_share;
 } runview_figures;
