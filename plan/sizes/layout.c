@@ -29,7 +29,8 @@ static pleat_result add_item(pleat__elastic_job *job, uint64_t size, uint32_t in
     pleat__item *item = &job->items[job->problem.count];
     *item = (pleat__item){.fixed = UINT64_MAX, .begin = begin, .end = end, .stream = stream};
     if (!pleat__round_up(size, PLEAT__ALIGNMENT, &item->size) || item->size > PLEAT__SIZE_MOST)
-        return pleat__fail(PLEAT_E_INPUT, "a request of %llu bytes", (unsigned long long)size);
+        return pleat__fail(PLEAT_E_INPUT, "a request of %llu bytes: at most %llu can be asked for",
+                           (unsigned long long)size, PLEAT__SIZE_MOST);
     job->slots[job->problem.count] = index;
     job->lives[job->problem.count++] =
         end <= begin ? job->plan->steady.events - begin + end : end - begin;

@@ -405,21 +405,21 @@ static int no_recipe_here(void)
                                "--max, --at and --fit are about a recipe");
 }
 
-/* What failed, in the last error: where the traces make a plan without --max, that is what is
- * wrong.
- */
-static pleat_result blame_largest(const struct arguments *arguments, const struct outcome *made,
-                                  const pleat__elastic_options *options, pleat_result result)
+/* What failed, in the last error: --max is wrong where the traces make a plan without it. */
+static pleat_result blame_largest(const struct arguments *arguments, const pleat__plan_watch *watch,
+                                  const struct outcome *made, const pleat__elastic_options *options,
+                                  pleat_result result)
 {
     const pleat_error wrong = *pleat_last_error();
     pleat__elastic_options without = *options;
     pleat_plan *plan = NULL;
     without.largest = NULL;
-    bool made_without = pleat__elastic_plan_make(made->traces, made->trace_count, &without, NULL,
+    bool made_without = pleat__elastic_plan_make(made->traces, made->trace_count, &without, watch,
                                                  NULL, &plan) == PLEAT_OK;
     pleat_plan_free(plan);
-    return made_without ? pleat__fail(PLEAT_E_INVALID, "--max %s is too large: %s",
-                                      arguments->largest, wrong.text)
+    const char *also = strstr(wrong.text, "(--chunk)") != NULL ? ", or a smaller --max" : "";
+    return made_without ? pleat__fail(PLEAT_E_INVALID, "--max %s is too large: %s%s",
+                                      arguments->largest, wrong.text, also)
                         : pleat__fail(result, "%s", wrong.text);
 }
 
@@ -437,8 +437,9 @@ static pleat_result make_elastic(const struct arguments *arguments, const pleat_
     pleat_result result = pleat__elastic_plan_make(made->traces, made->trace_count, &options, watch,
                                                    &made->report, &made->plan);
     bool beyond = result == PLEAT_E_LIMIT || result == PLEAT_E_INPUT;
-    return beyond && options.largest != NULL ? blame_largest(arguments, made, &options, result)
-                                             : result;
+    return beyond && options.largest != NULL
+               ? blame_largest(arguments, watch, made, &options, result)
+               : result;
 }
 
 /* Of one trace whose iterations differ: what there is to say about its recipe. */
