@@ -136,6 +136,8 @@ static int bad_value(const cli_usage *usage, const cli_option *option, const cha
                            name, least, most, gpus, text);
     }
     case CLI_FILE:
+        if (text[0] == '\0')
+            return cli_bad_use(usage->command, "--%s is a file's name, not ''", name);
         return cli_bad_use(usage->command,
                            "--%s is a file, not '%s': standard output is for what is said", name,
                            text);

@@ -343,24 +343,24 @@ static int bench_files(const struct arguments *arguments, char **files, int coun
     return result == PLEAT_OK ? CLI_DONE : cli_failed("bench plan", result);
 }
 
-static bool parse_chunks(const char *text, struct arguments *arguments)
+/* CLI_GO_ON, or CLI_BAD_USE with a message. */
+static int parse_chunks(const char *list, struct arguments *arguments)
 {
-    char one[64];
     arguments->chunk_count = 0;
-    while (arguments->chunk_count < MOST_CHUNKS) {
+    for (const char *text = list; text != NULL;) {
+        char one[64];
+        uint64_t bytes;
         size_t length = strcspn(text, ",");
-        if (length == 0 || length >= sizeof one)
-            return false;
-        memcpy(one, text, length);
-        one[length] = '\0';
-        uint64_t *bytes = &arguments->chunks[arguments->chunk_count++];
-        if (!cli_parse_size(one, bytes))
-            return false;
-        if (text[length] == '\0')
-            return true;
-        text += length + 1;
+        if (arguments->chunk_count == MOST_CHUNKS)
+            return cli_bad_use("bench plan", "--chunk is up to %d sizes, not '%s'", MOST_CHUNKS,
+                               list);
+        snprintf(one, sizeof one, "%.*s", (int)length, text);
+        if (length >= sizeof one || !cli_parse_size(one, &bytes) || !cli_is_chunk(bytes))
+            return cli_no_chunk("bench plan", one);
+        arguments->chunks[arguments->chunk_count++] = bytes;
+        text = text[length] == ',' ? text + length + 1 : NULL;
     }
-    return false;
+    return CLI_GO_ON;
 }
 
 int bench_plan(int argc, char **argv)
@@ -392,11 +392,8 @@ int bench_plan(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
-    if (!parse_chunks(chunks, &arguments))
-        return cli_bad_use("bench plan", "--chunk is up to %d sizes, not '%s'", MOST_CHUNKS,
-                           chunks);
-    for (int i = 0; i < arguments.chunk_count; i++)
-        if (!cli_is_chunk(arguments.chunks[i]))
-            return cli_no_chunk("bench plan", chunks);
+    code = parse_chunks(chunks, &arguments);
+    if (code != CLI_GO_ON)
+        return code;
     return bench_files(&arguments, argv + first, argc - first);
 }
