@@ -309,9 +309,9 @@ static bool take_place(replacement *r)
 }
 
 /* All of it, and closed; otherwise false with errno. */
-static bool write_into(const char *path, const void *bytes, size_t size)
+static bool write_into(const char *path, int flags, const void *bytes, size_t size)
 {
-    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | flags);
     if (fd < 0)
         return false;
     bool written = write_all(fd, bytes, size) && sync_all(fd);
@@ -322,11 +322,11 @@ static bool write_into(const char *path, const void *bytes, size_t size)
     return written;
 }
 
-/* Whether a file may be written and its place is not to be had: something is mounted there, or it
- * is another user's in a folder in which each removes only his own. */
+/* Whether something is mounted there, so that the file may be written and its place is not to be
+ * had. Another user's file in a folder in which each removes only his own stays as it is. */
 static bool keeps_its_place(const replacement *r)
 {
-    return r->is_there && (errno == EBUSY || errno == EPERM);
+    return r->is_there && errno == EBUSY;
 }
 
 static pleat_result replace(replacement *r, const char *path, const void *bytes, size_t size)
@@ -337,7 +337,7 @@ static pleat_result replace(replacement *r, const char *path, const void *bytes,
     if (taken)
         r->name[0] = '\0';
     else if (written && keeps_its_place(r))
-        taken = write_into(r->target, bytes, size);
+        taken = write_into(r->target, O_NOFOLLOW, bytes, size);
     pleat_result result = taken ? PLEAT_OK : not_written(path);
     (void)drop(r);
     return result;
@@ -349,7 +349,7 @@ static pleat_result write_as_it_is(const char *path, const void *bytes, size_t s
     PLEAT_TRY(begin(&r, path));
     if (r.fd >= 0)
         return replace(&r, path, bytes, size);
-    return write_into(path, bytes, size) ? PLEAT_OK : not_written(path);
+    return write_into(path, 0, bytes, size) ? PLEAT_OK : not_written(path);
 }
 
 pleat_result pleat__file_write(const char *path, const void *bytes, size_t size)

@@ -32,8 +32,8 @@ int pleat__file_create_beside(const char *path, char *name, size_t size);
  * permissions of the one that was there; PLEAT_E_IO leaves `path` as it was. Until then it has no
  * name where the file system can do that, so that nothing of it is left when the process is killed.
  * What is there and no regular file (a pipe, /dev/stdout) is written into, and so is, when the new
- * one is whole, a file whose place cannot be taken: a mount point, another user's in a sticky
- * folder. Where the name ends in ".gz" the bytes are gzipped. */
+ * one is whole, a file on which something is mounted. Where the name ends in ".gz" the bytes are
+ * gzipped. */
 PLEAT_NODISCARD pleat_result pleat__file_write(const char *path, const void *bytes, size_t size);
 /* Whether writing to `path` could begin: it fails as pleat__file_write would, before there is
  * anything to write. Nothing that stays is made, and what is there is left as it is. */
