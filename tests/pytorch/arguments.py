@@ -90,10 +90,11 @@ class Arguments(unittest.TestCase):
                                         ("--report=a.html", "--counters=same/a.html", "the report and the counters"),
                                         # A page has the suffix also where its name is given without.
                                         ("--save-plan=a.html", "--report=a", "the plan and the report"),
+                                        ("--plan=there", "--counters=link", "the plan that is read and the counters"),
                                         ("--save-plan=auto", "--counters=auto", "the plan and the counters")):
                 self.assertIn("error: '%s' cannot be %s: give one of them another name\n"
                               % (second.partition("=")[2], both), self.refused(run.parse, first, second))
-            for first, second in (("--save-plan=a", "--report=a"), ("--counters=auto", "--log=auto"),
+            for first, second in (("--save-plan=a", "--report=a"), ("--plan=there", "--save-plan=link"), ("--counters=auto", "--log=auto"),
                                   ("--save-plan=/dev/null", "--counters=/dev/null"), ("--save-plan=a", "--counters=b")):
                 run.parse([first, second, "--", "true"])
 

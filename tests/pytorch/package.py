@@ -826,11 +826,17 @@ class Written(unittest.TestCase):
         _job.write_counters(str(self.path), [])
         self.assertEqual(self.path.stat().st_mode & 0o7777, 0o640)
 
+    def test_a_name_may_be_as_long_as_any(self):
+        self.path = self.folder / ("n" * 255)
+        for supported in (True, False):
+            with self.unnamed_files(supported):
+                _job.write_counters(str(self.path), [])
+            self.path.unlink()
+
     def test_no_link_that_waits_is_followed(self):
         other = self.folder / "other"
         other.write_text("kept")
-        os.symlink(other, "%s.%d.tmp" % (self.path, os.getpid()))  # the name that it once had
-        os.symlink(other, str(self.path) + ".known.tmp")
+        os.symlink(other, self.path.parent / ".pleat.known.tmp")
         for supported in (True, False):
             with self.unnamed_files(supported), mock.patch("secrets.token_hex", side_effect=["known", "next"]):
                 with contextlib.redirect_stderr(io.StringIO()) as said:

@@ -64,8 +64,8 @@ def sync_folder(name):
 
 
 def beside(target):
-    """A name that nobody can know before."""
-    return "%s.%s.tmp" % (target, secrets.token_hex(8))
+    """A name that nobody can know before, and that is short however long the target's is."""
+    return os.path.join(os.path.dirname(target), ".pleat.%s.tmp" % secrets.token_hex(8))
 
 
 def create(target):

@@ -155,8 +155,9 @@ def check(options, error):
 
 
 def written_twice(options):
-    """What is wrong with a file that two options name; None: nothing. A pipe or a device takes both."""
-    taken = {}
+    """What is wrong with a file that two options name; None: nothing. A pipe or a device takes both, and a plan that is
+    read may be saved anew."""
+    taken = {} if options.plan == "auto" else {os.path.realpath(options.plan): "the plan that is read"}
     for name, what in OUTPUTS.items():
         path = getattr(options, name)
         if not path or (name, path) == ("log", "auto"):
@@ -164,7 +165,7 @@ def written_twice(options):
         file = os.path.realpath(_job.page(path) if name == "report" else path)
         if os.path.exists(file) and not os.path.isfile(file):
             continue
-        if file in taken:
+        if file in taken and (name, taken[file]) != ("save_plan", "the plan that is read"):
             return "'%s' cannot be %s and %s: give one of them another name" % (path, taken[file], what)
         taken[file] = what
     return None
