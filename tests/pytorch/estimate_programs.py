@@ -287,6 +287,13 @@ class Clock(unittest.TestCase):
         out = torch.empty(made, device="meta", dtype=out_dtype or dtype)
         return _clock.microseconds(name, (*args, *more), args, [out])
 
+    def test_its_rates_are_those_of_drawn_jobs(self):
+        sys.path.insert(0, str(beside.ROOT / "tools" / "workloads"))
+        self.addCleanup(sys.path.pop, 0)
+        from drawing import graph
+        self.assertEqual((_clock.LAUNCH_US, _clock.MEMORY_RATE, _clock.PRODUCT_RATE),
+                         (graph.LAUNCH_US, graph.MEMORY_RATE, graph.MATMUL_RATE))
+
     def test_operators_take_what_they_launch_move_or_multiply(self):
         self.assertEqual(self.takes("add", (10, 10), (10, 10), made=(10, 10)), 20)
         self.assertEqual(self.takes("add", (4000, 10000), (4000, 10000), made=(4000, 10000)), 240e6 / 4e6)

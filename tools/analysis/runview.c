@@ -12,8 +12,7 @@
 #define CHART_ROWS    10
 #define CHART_SECONDS 60.0
 #define CHART_MOST    512
-#define RATE_RECORDS                                                                               \
-    16 /* the last so many say how long an iteration takes, each of one or several */
+#define RATE_RECORDS  16 /* the last ones that say how long an iteration takes */
 
 runview_figures runview_of(const runlog *log)
 {

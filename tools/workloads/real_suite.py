@@ -4,7 +4,8 @@
 Each pair of a job and a seed is run iteration by iteration under all allocators at the same time, on
 one GPU that holds them all (`compare.py --in-turns`); the next pair's programs import their libraries
 meanwhile. `again` is native a second time: how far its seconds are from native's is what the machine
-scatters, and how far its losses are is how well the job repeats itself. Every pair becomes a line of JSON in --out as soon as it is done, also one that failed.
+scatters, and how far its losses are is how well the job repeats itself. Every pair becomes a line of
+JSON in --out as soon as it is done, also one that failed.
 Ends with a table and with what does not hold; exit 1 if something does not. --summary reads lines
 that were written before, needs neither a GPU nor torch, and runs nothing.
 """
