@@ -24,11 +24,10 @@
 #include <internal/hash.h>
 #include <string.h>
 
-/* In items or requests. What half and twice the values do: docs/decisions.md, D150, D153
- * and D156 to D158. */
+/* In items or requests. What half and twice the values do: docs/decisions.md, D150, D153,
+ * D157 and D158. */
 #define NEAR        3u  /* static items ahead that are looked at first */
 #define MISSES      3u  /* requests in a row that matched nothing, before resync */
-#define MARK_OPEN   64u /* requests during which a mark in the beginning may still prove true */
 #define MARK_AT_END 32u /* a mark ends the beginning where at most so many items are left of it */
 /* Requests of an iteration that may come behind its mark: where they never do, the iteration's
  * first is near all the same. */
@@ -156,7 +155,7 @@ void pleat__matcher_release(pleat__matcher *matcher)
 uint32_t pleat__matcher_left(const pleat__matcher *matcher)
 {
     uint32_t end = matcher->cursor < matcher->begin ? matcher->begin : matcher->count;
-    bool few = end - matcher->cursor <= MARK_EARLY && matcher->count - matcher->begin > MARK_OPEN;
+    bool few = end - matcher->cursor <= MARK_EARLY && matcher->count - matcher->begin > MARK_AT_END;
     return few && matcher->cursor != matcher->begin ? end - matcher->cursor : 0;
 }
 
@@ -171,12 +170,9 @@ void pleat__matcher_mark(pleat__matcher *matcher)
      * chance says nothing then. */
     if (matcher->cursor == 0 && matcher->begin != 0)
         return;
-    if (matcher->cursor < matcher->begin && matcher->begin - matcher->cursor > MARK_AT_END) {
-        /* The beginning may hold marks of its own; a request that only the iteration's first item
-         * fits says that this one was not. */
-        matcher->marked = MARK_OPEN;
+    /* The beginning may hold marks of its own. */
+    if (matcher->cursor < matcher->begin && matcher->begin - matcher->cursor > MARK_AT_END)
         return;
-    }
     pleat__matcher_jump(matcher, matcher->begin);
 }
 
@@ -299,19 +295,6 @@ bool pleat__matcher_resync(pleat__matcher *matcher, const uint64_t recent[PLEAT_
     return true;
 }
 
-/* Whether the job has left a beginning that a mark said was over. */
-static void leave_beginning(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
-{
-    if (matcher->marked == 0)
-        return;
-    matcher->marked--;
-    if (matcher->cursor < matcher->begin && is_it(&matcher->items[matcher->begin], bytes, stream) &&
-        !is_it(&matcher->items[matcher->cursor], bytes, stream)) {
-        matcher->marked = 0;
-        pleat__matcher_jump(matcher, matcher->begin);
-    }
-}
-
 /* The dynamic request at the cursor. */
 static uint32_t take_dynamic(pleat__matcher *matcher, uint16_t stream)
 {
@@ -332,7 +315,6 @@ static uint32_t look(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 
 uint32_t pleat__matcher_search(pleat__matcher *matcher, uint64_t bytes, uint16_t stream)
 {
-    leave_beginning(matcher, bytes, stream);
     uint32_t item = look(matcher, bytes, stream);
     matcher->misses = item == PLEAT__NO_ITEM ? matcher->misses + 1 : 0;
     if (matcher->misses >= MISSES && pleat__matcher_resync(matcher, matcher->recent, &item) &&

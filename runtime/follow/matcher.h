@@ -46,7 +46,6 @@ typedef struct pleat__matcher {
     uint32_t open[PLEAT__OPEN];
     uint32_t open_count;
     uint32_t misses;              /* in a row */
-    uint32_t marked;              /* requests for which a mark in the beginning is still open */
     uint64_t recent[PLEAT__GRAM]; /* sizes of the last requests, the newest at the end */
     pleat__gram *grams;           /* by (hash, last) */
     uint32_t gram_count;

@@ -76,14 +76,17 @@ static void match_mark_early_in_the_beginning_does_not_skip_it(void **state)
     assert_int_equal(next(f, 200), 200);
 }
 
-static void match_mark_leaves_a_beginning_that_went_otherwise(void **state)
+static void match_leaves_a_beginning_that_went_otherwise(void **state)
 {
     fixture *f = *state;
     make(f, 200);
     for (uint32_t i = 0; i < 20; i++)
         assert_int_equal(next(f, i), i);
     pleat__matcher_mark(&f->matcher);
-    for (uint32_t i = 200; i < ITEMS; i++)
+    /* The iteration's first sizes say so. */
+    for (uint32_t i = 200; i < 203; i++)
+        (void)pleat__matcher_next(&f->matcher, f->items[i].bytes, 0);
+    for (uint32_t i = 203; i < ITEMS; i++)
         assert_int_equal(next(f, i), i);
 }
 
@@ -469,7 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(match_follows_beginning_then_iteration_after_iteration),
         TEST(match_mark_early_in_the_beginning_does_not_skip_it),
-        TEST(match_mark_leaves_a_beginning_that_went_otherwise),
+        TEST(match_leaves_a_beginning_that_went_otherwise),
         TEST(match_mark_before_the_last_requests_loses_none),
         TEST(match_extra_request_costs_itself_only),
         TEST(match_missing_request_costs_nothing_else),
