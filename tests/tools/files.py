@@ -271,8 +271,16 @@ class Files(unittest.TestCase):
                         ["replay", recording, "-a", log], ["report", log, "-o", self.root / "x"], ["export", log, "-f", "csv", "-o", "x"],
                         ["verify", plan, "--trace", log], ["bench", "plan", log], ["bench", "requests", log]):
             self.assertIn(says, self.run_pleat(*command, code=3).stderr)
+        zipped = self.path("run.log.gz", gzip.compress(log.read_bytes()))
+        says = f"'{zipped}': this is a gzipped log of a run; a trace or a recording is wanted (gunzip it first: 'pleat top' shows "
+        for command in (["import", zipped], ["plan", zipped, "--device", 0], ["replay", recording, "-a", zipped],
+                        ["verify", plan, "--trace", zipped], ["bench", "plan", zipped]):
+            self.assertIn(says, self.run_pleat(*command, code=3).stderr)
+        for command in (["top", "--once", zipped], ["report", "-j", "--log", zipped]):
+            self.assertIn(f"'{zipped}': this is a gzipped log: gunzip it first\n", self.run_pleat(*command, code=3).stderr)
         # What only begins like one is none.
         self.refused(self.path("cut", log.read_bytes()[:12]), "neither a trace")
+        self.refused(self.path("cut.gz", gzip.compress(log.read_bytes()[:12])), "neither a trace")
 
     def test_a_plan_that_is_cut_off_is_called_so(self):
         plan = self.root / "p.plan"

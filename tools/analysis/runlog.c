@@ -6,6 +6,7 @@
 #include <internal/error.h>
 #include <plan/base/file.h>
 #include <plan/base/pack.h>
+#include <tools/replay/log_kind.h>
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -241,6 +242,16 @@ static runlog_status status_of(const char *path, const runlog *log)
     return held ? RUNLOG_RUNNING : RUNLOG_GONE;
 }
 
+/* Only a whole file can be unfolded, and a log may be one that is being written. */
+static pleat_result not_read(const char *path, const char *why)
+{
+    if (log_kind_of(path) == LOG_KIND_GZIPPED)
+        return pleat__fail(PLEAT_E_INPUT, "'%s': this is a gzipped log: gunzip it first", path);
+    return pleat__fail(PLEAT_E_INPUT,
+                       "%s; a log is what `pleat run --log FILE` or PLEAT_CONF=log:FILE writes",
+                       why);
+}
+
 pleat_result runlog_open(const char *path, runlog *log)
 {
     uint8_t *bytes;
@@ -259,12 +270,7 @@ pleat_result runlog_open(const char *path, runlog *log)
     if (result != PLEAT_OK) {
         const pleat_error wrong = *pleat_last_error();
         runlog_close(log);
-        return result != PLEAT_E_INPUT
-                   ? result
-                   : pleat__fail(result,
-                                 "%s; a log is what `pleat run --log FILE` or PLEAT_CONF=log:FILE "
-                                 "writes",
-                                 wrong.text);
+        return result != PLEAT_E_INPUT ? result : not_read(path, wrong.text);
     }
     log->status = status_of(path, log);
     return PLEAT_OK;

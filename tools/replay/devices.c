@@ -2,9 +2,9 @@
  * devices.c: see devices.h.
  */
 #include <tools/replay/devices.h>
+#include <tools/replay/log_kind.h>
 
 #include <internal/error.h>
-#include <runtime/observe/log.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,32 +37,17 @@ int device_first(const pleat_trace *trace)
     return device;
 }
 
-/* Whether a file begins as a runtime's log does: an array of more than 15, then its name. */
-static bool is_log(const char *path)
-{
-    static const char name[] = PLEAT__LOG_NAME;
-    const size_t length = sizeof name - 1;
-    uint8_t bytes[4 + sizeof name - 1];
-    struct stat status;
-    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) /* what is read of a pipe is gone */
-        return false;
-    FILE *file = fopen(path, "rb");
-    bool begins = file != NULL && fread(bytes, sizeof bytes, 1, file) == 1 && bytes[0] == 0xdc &&
-                  bytes[3] == (0xa0 | length) && memcmp(bytes + 4, name, length) == 0;
-    if (file != NULL)
-        fclose(file);
-    return begins;
-}
-
 /* What a reader of recordings says of a log is what it is not. */
 static pleat_result name_log(pleat_result result, const char *path)
 {
-    return result != PLEAT_E_INPUT || !is_log(path)
+    log_kind kind = result == PLEAT_E_INPUT ? log_kind_of(path) : LOG_KIND_NONE;
+    return kind == LOG_KIND_NONE
                ? result
                : pleat__fail(result,
-                             "'%s': this is a log of a run; a trace or a recording is wanted "
-                             "('pleat top' shows a log, and 'pleat report --log' draws it)",
-                             path);
+                             "'%s': this is a %slog of a run; a trace or a recording is wanted "
+                             "(%s'pleat top' shows a log, and 'pleat report --log' draws it)",
+                             path, kind == LOG_KIND_GZIPPED ? "gzipped " : "",
+                             kind == LOG_KIND_GZIPPED ? "gunzip it first: " : "");
 }
 
 pleat_result device_import(const char *path, int device, pleat__trace_form *form,
