@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define LINKS_MOST 40 /* as Linux follows */
+
 /* Reads until `size` bytes are there or the file ends; returns how many, or -1 with errno. */
 static ssize_t read_up_to(int fd, uint8_t *into, size_t size)
 {
@@ -180,6 +182,27 @@ static int open_folder(const char *path, int flags)
     return folder_of(path, folder) ? open(folder, flags | O_CLOEXEC, 0666) : -1;
 }
 
+bool pleat__file_follow(char path[PATH_MAX])
+{
+    char folder[PATH_MAX], to[PATH_MAX];
+    for (int links = 0; links < LINKS_MOST; links++) {
+        ssize_t length = readlink(path, to, sizeof to - 1);
+        if (length < 0)
+            return errno == EINVAL || errno == ENOENT; /* it is no link */
+        if (!folder_of(path, folder))
+            return false;
+        to[length] = '\0';
+        int made = *to == '/' ? snprintf(path, PATH_MAX, "%s", to)
+                              : snprintf(path, PATH_MAX, "%s/%s", folder, to);
+        if (made >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return false;
+        }
+    }
+    errno = ELOOP;
+    return false;
+}
+
 /* A file being written that is to take the place of `target`. */
 typedef struct {
     char target[PATH_MAX];
@@ -248,11 +271,14 @@ static pleat_result begin(replacement *r, const char *path)
     r->mode = r->is_there ? there.st_mode : 0;
     if (r->is_there && !S_ISREG(there.st_mode))
         return takes_bytes(path, there.st_mode) ? PLEAT_OK : not_written(path);
-    /* A link stays one: what it leads to is replaced. */
-    if (!r->is_there)
-        snprintf(r->target, sizeof r->target, "%s", path);
-    else if (realpath(path, r->target) == NULL)
+    /* A link stays one: what it leads to is replaced, or made. */
+    if (r->is_there && realpath(path, r->target) == NULL)
         return not_written(path);
+    if (!r->is_there) {
+        snprintf(r->target, sizeof r->target, "%s", path);
+        if (!pleat__file_follow(r->target))
+            return not_made(path, path);
+    }
     return make(r) ? PLEAT_OK : not_made(path, r->target);
 }
 

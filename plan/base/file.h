@@ -5,6 +5,7 @@
 #define PLEAT_PLAN_BASE_FILE_H
 
 #include <internal/arena.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
@@ -24,16 +25,19 @@ PLEAT_NODISCARD pleat_result pleat__file_read_any(const char *path, uint64_t lim
 PLEAT_NODISCARD pleat_result pleat__file_read_own(const char *path, uint64_t limit,
                                                   pleat__arena *arena, uint8_t **bytes,
                                                   size_t *size);
+/* Puts in the place of a link's name the name that it leads to, link by link, whether anything is
+ * there or not. false with errno. */
+bool pleat__file_follow(char path[PATH_MAX]);
 /* Makes a file of a new name in the folder of `path`, to be written and then renamed, with the
  * permissions that open gives. `name` gets its name. Returns its descriptor, or -1 with errno. What
  * another process left behind, this one's number or not, is in nobody's way. */
 int pleat__file_create_beside(const char *path, char *name, size_t size);
 /* Writes a file that takes the place of `path` when it is whole and on the disk, with the
- * permissions of the one that was there; PLEAT_E_IO leaves `path` as it was. Until then it has no
- * name where the file system can do that, so that nothing of it is left when the process is killed.
- * What is there and no regular file (a pipe, /dev/stdout) is written into, and so is, when the new
- * one is whole, a file on which something is mounted. Where the name ends in ".gz" the bytes are
- * gzipped. */
+ * permissions of the one that was there; PLEAT_E_IO leaves `path` as it was. A link stays one, and
+ * what it leads to is written. Until then it has no name where the file system can do that, so that
+ * nothing of it is left when the process is killed. What is there and no regular file (a pipe,
+ * /dev/stdout) is written into, and so is, when the new one is whole, a file on which something is
+ * mounted. Where the name ends in ".gz" the bytes are gzipped. */
 PLEAT_NODISCARD pleat_result pleat__file_write(const char *path, const void *bytes, size_t size);
 /* Whether writing to `path` could begin: it fails as pleat__file_write would, before there is
  * anything to write. Nothing that stays is made, and what is there is left as it is. */

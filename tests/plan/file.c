@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/socket.h>
@@ -252,6 +253,57 @@ static void file_whose_place_is_not_to_be_had_is_written(void **state)
     }
 }
 
+/* A link that leads to no file leads to the one that is made, as in a shell. */
+static void file_is_made_where_links_lead(void **state)
+{
+    (void)state;
+    for (int unnamed = 0; unnamed < 4; unnamed++) {
+        fixture f;
+        char link[96], further[96], inner[96];
+        begin(&f, unnamed % 2 == 0);
+        snprintf(link, sizeof link, "%s/link", f.folder);
+        snprintf(inner, sizeof inner, "%s/inner", f.folder);
+        snprintf(further, sizeof further, "%s/inner/further", f.folder);
+        assert_int_equal(mkdir(inner, 0777), 0);
+        assert_int_equal(symlink("inner/further", link), 0);
+        assert_int_equal(symlink(unnamed < 2 ? "../f" : f.path, further), 0);
+        assert_ok(pleat__file_check(link));
+        assert_int_equal(access(f.path, F_OK), -1);
+        assert_ok(pleat__file_write(link, "one", 3));
+        assert_holds(f.path, "one");
+        assert_ok(pleat__file_write(link, "other", 5));
+        assert_holds(f.path, "other");
+        assert_int_equal(unlink(link), 0);
+        assert_int_equal(unlink(further), 0);
+        assert_int_equal(rmdir(inner), 0);
+        end(&f);
+    }
+}
+
+/* In a circle, or to a folder that is not there. */
+static void file_is_not_made_where_links_lead_nowhere(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {"link", "none/f"};
+    static const char *const says[] = {"/link': cannot be made: ", "/link': there is no folder '"};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        fixture f;
+        char link[PATH_MAX];
+        begin(&f, false);
+        snprintf(link, sizeof link, "%s/link", f.folder);
+        assert_int_equal(symlink(targets[i], link), 0);
+        assert_result(pleat__file_check(link), PLEAT_E_IO);
+        assert_non_null(strstr(pleat_last_error()->text, says[i]));
+        assert_result(pleat__file_write(link, "one", 3), PLEAT_E_IO);
+        errno = 0;
+        assert_int_equal(pleat__file_follow(link), i == 1);
+        assert_int_equal(errno, i == 1 ? ENOENT : ELOOP);
+        snprintf(link, sizeof link, "%s/link", f.folder);
+        assert_int_equal(unlink(link), 0);
+        end(&f);
+    }
+}
+
 static void file_is_looked_at_and_stays_as_it_is(void **state)
 {
     (void)state;
@@ -310,6 +362,8 @@ int main(void)
         cmocka_unit_test(file_says_which_folder_is_missing),
         cmocka_unit_test(file_may_have_a_long_name),
         cmocka_unit_test(file_whose_place_is_not_to_be_had_is_written),
+        cmocka_unit_test(file_is_made_where_links_lead),
+        cmocka_unit_test(file_is_not_made_where_links_lead_nowhere),
         cmocka_unit_test(file_is_looked_at_and_stays_as_it_is),
         cmocka_unit_test(file_that_cannot_be_dropped_is_told),
         cmocka_unit_test(socket_is_no_file_to_write),

@@ -344,9 +344,10 @@ class Files(unittest.TestCase):
         there, link = self.path("there", b"before"), self.root / "link"
         link.symlink_to(there)
         (self.root / "folder").symlink_to(self.root)
+        (self.root / "to-none").symlink_to("a")
         names = {entry.name for entry in self.root.iterdir()}
         for output, dump in (("a", "./a"), ("a", "a"), ("./a", "a"), ("a", self.root / "a"), ("a", "folder/a"),
-                             (there, link), (link, there), ("a%d", "a0"), ("a0", "./a%d"),
+                             (there, link), (link, there), ("to-none", "a"), ("folder/a", "to-none"), ("a%d", "a0"), ("a0", "./a%d"),
                              ("a%d", "./a%d")):
             done = subprocess.run([PLEAT, "plan", path, "-o", output, "--dump", dump], cwd=self.root,
                                   capture_output=True, text=True)

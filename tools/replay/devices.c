@@ -5,6 +5,7 @@
 #include <tools/replay/log_kind.h>
 
 #include <internal/error.h>
+#include <plan/base/file.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,9 @@ int devices_write_twice(const char *command, const char *output, const char *oth
     for (int device = 0; device < (named ? DEVICES : 1); device++) {
         path_of(output, device, written);
         path_of(other, device, again);
-        if (is_one_file(written, again) || is_one_place(written, again))
+        if (is_one_file(written, again) ||
+            (pleat__file_follow(written) && pleat__file_follow(again) &&
+             is_one_place(written, again)))
             return cli_bad_use(command, "'%s' cannot be %s: give one of them another name", other,
                                what);
     }
