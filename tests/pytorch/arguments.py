@@ -94,7 +94,21 @@ class Arguments(unittest.TestCase):
                                         ("--save-plan=auto", "--counters=auto", "the plan and the counters")):
                 self.assertIn("error: '%s' cannot be %s: give one of them another name\n"
                               % (second.partition("=")[2], both), self.refused(run.parse, first, second))
-            for first, second in (("--save-plan=a", "--report=a"), ("--plan=there", "--save-plan=link"), ("--counters=auto", "--log=auto"),
+            os.symlink("elsewhere", "link0")
+            pathlib.Path("there0").write_text("a plan")
+            for first, second, both in (("--save-plan=a%d", "--counters=a0", "the plan and the counters"),
+                                        ("--save-plan=a12", "--log=same/a%d", "the plan and the log"),
+                                        ("--save-plan=plans/%w/%r", "--counters=plans/4/0", "the plan and the counters"),
+                                        ("--save-plan=a.%d", "--log=a.%r", "the plan and the log"),
+                                        ("--report=r%d.html", "--counters=r1.html", "the report and the counters"),
+                                        ("--plan=there%d", "--counters=there0", "the plan that is read and the counters"),
+                                        ("--save-plan=link%d", "--counters=link0", "the plan and the counters")):
+                names = (first.partition("=")[2], second.partition("=")[2])
+                self.assertIn("error: '%s' and '%s' may become one file, %s: give one of them another name\n" % (*names, both),
+                              self.refused(run.parse, first, second))
+            for first, second in (("--save-plan=a%d", "--counters=a"), ("--save-plan=a%d", "--log=a%d.log"),
+                                  ("--save-plan=a%r", "--counters=ab"), ("--plan=there%d", "--save-plan=there0"),
+                                  ("--save-plan=a", "--report=a"), ("--plan=there", "--save-plan=link"), ("--counters=auto", "--log=auto"),
                                   ("--save-plan=/dev/null", "--counters=/dev/null"), ("--save-plan=a", "--counters=b")):
                 run.parse([first, second, "--", "true"])
 

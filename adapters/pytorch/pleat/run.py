@@ -9,6 +9,7 @@ import difflib
 import errno
 import os
 import pathlib
+import re
 import shutil
 import sys
 
@@ -18,6 +19,7 @@ SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 126, 127
 # What is written where an option says.
 OUTPUTS = {"save_plan": "the plan", "report": "the report", "counters": "the counters", "log": "the log"}
+SIGN = "%[rwdp]"  # in a file's name, for a number (_plans.py)
 
 
 class Parser(argparse.ArgumentParser):
@@ -154,20 +156,41 @@ def check(options, error):
         error(wrong)
 
 
+def places(path):
+    """Where a file is, and where it would be if its name were no link."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return {os.path.realpath(path), os.path.join(os.path.realpath(folder), name)}
+
+
+def may_become(path, other):
+    """Whether a name may be another one's once there are numbers in the place of its signs."""
+    exact = "[0-9]+".join(map(re.escape, re.split(SIGN, path)))
+    return re.fullmatch(exact, re.sub(SIGN, "0", other)) is not None
+
+
+def may_be_one(path, other):
+    pairs = [(one, two) for one in places(path) for two in places(other)]
+    return any(may_become(one, two) or may_become(two, one) for one, two in pairs)
+
+
 def written_twice(options):
     """What is wrong with a file that two options name; None: nothing. A pipe or a device takes both, and a plan that is
     read may be saved anew."""
-    taken = {} if options.plan == "auto" else {os.path.realpath(options.plan): "the plan that is read"}
+    taken = {} if options.plan == "auto" else {"the plan that is read": options.plan}
     for name, what in OUTPUTS.items():
         path = getattr(options, name)
         if not path or (name, path) == ("log", "auto"):
             continue
-        file = os.path.realpath(_job.page(path) if name == "report" else path)
+        file = _job.page(path) if name == "report" else path
         if os.path.exists(file) and not os.path.isfile(file):
             continue
-        if file in taken and (name, taken[file]) != ("save_plan", "the plan that is read"):
-            return "'%s' cannot be %s and %s: give one of them another name" % (path, taken[file], what)
-        taken[file] = what
+        for held, other in taken.items():
+            if (name, held) == ("save_plan", "the plan that is read") or not may_be_one(file, other):
+                continue
+            if os.path.realpath(file) == os.path.realpath(other):
+                return "'%s' cannot be %s and %s: give one of them another name" % (path, held, what)
+            return "'%s' and '%s' may become one file, %s and %s: give one of them another name" % (other, path, held, what)
+        taken[what] = file
     return None
 
 
