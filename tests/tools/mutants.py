@@ -6,6 +6,7 @@ usage: mutants.py MUTANTS. That the tests notice takes minutes: `tools/mutants` 
 import collections
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 import unittest
@@ -37,6 +38,15 @@ class Mutants(unittest.TestCase):
         self.assertEqual(len({row[0] for row in rows}), len(rows))
         for rule in RULES:
             self.assertTrue([row for row in rows if row[0].startswith(rule)], rule)
+
+    def test_every_area_is_listed_and_has_its_own_sources(self):
+        areas = {path.name: runpy.run_path(str(path))["MUTANTS"] for path in (ROOT / "tools/mutating").glob("*.py")}
+        self.assertEqual(sorted(row[0] for rows in areas.values() for row in rows), sorted(row[0] for row in self.rows()))
+        of = collections.defaultdict(set)
+        for name, rows in areas.items():
+            for row in rows:
+                of[row[2]].add(name)
+        self.assertEqual({source: names for source, names in of.items() if len(names) > 1}, {})
 
     def test_every_test_is_there(self):
         lists = "".join(path.read_text() for path in (ROOT / "tests").rglob("CMakeLists.txt"))
