@@ -23,7 +23,7 @@ sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import pleat  # noqa: E402
 import suite  # noqa: E402
-from pleat import _job, _plans, _shim, run  # noqa: E402
+from pleat import _files, _job, _plans, _shim, run  # noqa: E402
 
 # What stands for torch below: it says that it was imported, and that CUDA is not there.
 TORCH = """
@@ -429,6 +429,19 @@ class Run(unittest.TestCase):
         with mock.patch("os.access", lambda path, mode: path == "/dev/null"):
             self.assertIsNone(_plans.cannot_write("/dev/null"))
             self.assertEqual(_plans.cannot_write("/tmp/job.plan"), "nothing can be written in '/tmp'")
+
+    def test_a_link_to_no_file_is_looked_at_where_it_leads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made, lost, loop = (os.path.join(folder, name) for name in ("made", "lost", "loop"))
+            for link, target in ((made, "file"), (lost, "/no/such/file"), (loop, "loop")):
+                os.symlink(target, link)
+            self.assertEqual([_plans.cannot_write(link) for link in (made, lost, loop)],
+                             [None, "there is no folder '/no/such'", "%r: Too many levels of symbolic links" % loop])
+            for refused in lost, loop:
+                code, said = self.run_it("--counters", refused, "--", "true")
+                self.assertEqual((code, said.partition("'")[0].startswith("pleat run: error: --counters: ")), (3, True), said)
+            _files.write(made, "one")
+            self.assertEqual((os.readlink(made), pathlib.Path(folder, "file").read_text()), ("file", "one"))
 
     def test_a_python_that_does_not_load_it_is_told_of(self):
         code, said = self.run_it("--", sys.executable, "-I", "-c", "pass")

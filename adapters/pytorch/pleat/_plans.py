@@ -12,6 +12,7 @@ more than were recorded say, takes that of the others where these all have the s
 """
 
 import contextlib
+import errno
 import glob
 import os
 import re
@@ -221,8 +222,14 @@ def of_ranks(name):
 
 
 def cannot_write(path):
-    """Why a file could not be written at the end; None: it can, or there is none to write."""
-    folder = os.path.abspath(os.path.dirname(path))
+    """Why a file could not be written at the end; None: it can, or there is none to write. pleat__file_check, by which
+    the command asks the same, is in libpleat, which is loaded only once a program has torch, and shows no such function."""
+    place = path
+    if os.path.islink(path) and not os.path.exists(path):  # the file is made where it leads
+        place = os.path.realpath(path)
+        if os.path.islink(place):
+            return "%r: %s" % (path, os.strerror(errno.ELOOP))
+    folder = os.path.abspath(os.path.dirname(place))
     if not path or "%" in folder:
         return None
     if not os.path.isdir(folder):
