@@ -195,8 +195,8 @@ static pleat_result fill_plan(struct planning *planning)
     plan->chunk_bytes = planning->options.chunk_bytes;
     PLEAT_TRY(note_options(planning));
     pleat__plan_step(planning->watch, "model");
-    PLEAT_TRY(pleat__model_make(planning->trace, planning->options.device, planning->scratch, plan,
-                                &planning->model));
+    PLEAT_TRY(pleat__model_make(planning->trace, planning->options.device, planning->scratch,
+                                !is_for_stweaver(&planning->options), plan, &planning->model));
     PLEAT_TRY(pleat__model_max_live(&planning->model, plan, &plan->max_live_bytes));
     pleat__plan_step(planning->watch, "lanes");
     PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->options.lane_margin, 0, plan));
@@ -254,8 +254,9 @@ static pleat_result try_elastic(const struct planning *planning, const pleat_pla
     if (result != PLEAT_OK)
         return PLEAT_OK;
     /* Its max-live is that of the largest x, as is the other's. */
-    bool better = 2ull * pleat__dynamic_requests(other) < pleat__dynamic_requests(*plan) &&
-                  other->physical_bytes <= (*plan)->physical_bytes;
+    bool better =
+        2ull * pleat__dynamic_requests(other) < pleat__dynamic_requests(*plan) / (*plan)->unroll &&
+        other->physical_bytes <= (*plan)->physical_bytes;
     if (better && planning->report != NULL)
         *planning->report = report.plan;
     pleat_plan_free(better ? *plan : other);

@@ -16,6 +16,7 @@ pleat_result pleat__plan_new(pleat_plan **out)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan");
     }
     plan->arena = arena;
+    plan->unroll = 1;
     *out = plan;
     return PLEAT_OK;
 }
@@ -38,12 +39,12 @@ void pleat_plan_summary_fill(const pleat_plan *plan, pleat_plan_summary *out, si
 {
     pleat_plan_summary summary = {
         .requests = plan->requests,
-        .iteration_requests = plan->steady.slot_count,
+        .iteration_requests = pleat__iteration_slots(plan),
         .max_live_bytes = plan->max_live_bytes,
         .virtual_bytes = plan->virtual_bytes,
         .physical_bytes = plan->physical_bytes,
         .handles = plan->handle_count,
-        .dynamic_requests = pleat__dynamic_requests(plan),
+        .dynamic_requests = pleat__dynamic_requests(plan) / plan->unroll,
         .lanes = plan->lane_count,
         .device = plan->device,
     };

@@ -4,8 +4,8 @@
  *
  * SEQUENCES  A job's requests fall into two ordered sequences. `first` is everything before the
  * first steady iteration: model load, and the first iteration with its one-time requests. `steady`
- * is one iteration and repeats. Time within a sequence is the position of an event (allocation or
- * completed free) in it, 0 .. events.
+ * is one iteration, or two that are alike (`unroll`), and repeats. Time within a sequence is the
+ * position of an event (allocation or completed free) in it, 0 .. events.
  *
  * LAYOUT  Slots are byte ranges of the window, from its page 0 on. The window's pages carry maps:
  * each map puts one handle (a run of whole chunks) at a page. Every handle is mapped at least once;
@@ -126,7 +126,8 @@ struct pleat_plan {
     uint32_t device;      /* which of the trace's devices */
     uint32_t requests;    /* the trace has on that device */
     /* Slot i of `first` is that device's request i, slot i of `steady` its request
-     * steady_request + i, counted in order of allocation. */
+     * steady_request + i, counted in order of allocation; of an unrolled one both iterations are
+     * those requests. */
     uint32_t steady_request;
     /* It answers questions (--at, --fit) and is not followed: where it was tried on what it was
      * made of, learning did as well, or it fits no other run. */
@@ -144,6 +145,7 @@ struct pleat_plan {
     uint32_t stream_count;
     pleat__sequence first;
     pleat__sequence steady;
+    uint32_t unroll; /* iterations that `steady` is, each of as many slots and events */
     pleat__plan_handle *handles;
     uint32_t handle_count;
     pleat__plan_map *maps;
@@ -167,7 +169,17 @@ static inline void pleat__plan_note_device(pleat_plan *plan, uint64_t device_byt
     plan->device_bytes = plan->physical_bytes <= device_bytes ? device_bytes : 0;
 }
 
-/* Requests of the steady iteration whose size or presence differs. */
+/* Slots and events of one iteration. */
+static inline uint32_t pleat__iteration_slots(const pleat_plan *plan)
+{
+    return plan->steady.slot_count / plan->unroll;
+}
+static inline uint32_t pleat__iteration_events(const pleat_plan *plan)
+{
+    return plan->steady.events / plan->unroll;
+}
+
+/* Requests of the steady sequence whose size or presence differs. */
 uint32_t pleat__dynamic_requests(const pleat_plan *plan);
 
 /* A plan file's bytes: see pleat_plan_read. `path` is for messages. */

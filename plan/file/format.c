@@ -25,7 +25,7 @@
  * recipe's tables behind these (recipe.c); one with reusable space is of version 3, with that
  * (reuse.c); one with chunks that pass from stream to stream is of version 4, with those
  * (handover_table.c); others are of version 1. 16 more is the version of a plan that only answers
- * questions.
+ * questions, 32 more that of one whose steady sequence is two iterations.
  *
  * The fields are those of plan.h. Numbers are msgpack integers of the shortest form, so the same
  * plan gives the same bytes.
@@ -53,7 +53,9 @@
 #define VERSION_REUSE   3
 #define VERSION_HANDED  4
 #define VERSION_FLOORED 5
-#define ANSWERS_ONLY    16 /* is added to the version */
+/* Are added to the version. */
+#define ANSWERS_ONLY 16
+#define UNROLLED     32
 
 enum {
     HEADER_FINGERPRINT,
@@ -197,7 +199,7 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
                        : reuse                ? VERSION_REUSE
                        : handed               ? VERSION_HANDED
                                               : VERSION;
-    version += plan->answers_only ? ANSWERS_ONLY : 0;
+    version += (plan->answers_only ? ANSWERS_ONLY : 0) + (plan->unroll - 1) * UNROLLED;
     pleat__pack_put_header(writer, NAME, version, header, HEADER_NUMBERS);
     pleat__pack_put_texts(writer, 1, give_options, plan);
     pleat__pack_put_texts(writer, plan->label_count, give_label, plan);
@@ -409,9 +411,11 @@ static pleat_result read_sequence(reader *r, pleat__sequence *sequence, uint64_t
     return PLEAT_OK;
 }
 
-/* Of what is read, and whether it only answers questions. */
+/* Of what is read, whether it only answers questions, and how many iterations it is of. */
 static pleat_result take_version(reader *r)
 {
+    r->plan->unroll = r->version > UNROLLED ? 2 : 1;
+    r->version -= r->plan->unroll == 2 ? UNROLLED : 0;
     r->plan->answers_only = r->version > ANSWERS_ONLY;
     r->version -= r->plan->answers_only ? ANSWERS_ONLY : 0;
     return r->version <= VERSION_FLOORED
@@ -423,7 +427,7 @@ static pleat_result take_version(reader *r)
 static pleat_result read_header(reader *r, uint64_t *header)
 {
     pleat_plan *plan = r->plan;
-    r->version = VERSION_FLOORED + ANSWERS_ONLY;
+    r->version = VERSION_FLOORED + ANSWERS_ONLY + UNROLLED;
     PLEAT_TRY(pleat__pack_versions(&r->pack, NAME, VERSION, &r->version, header, HEADER_NUMBERS));
     PLEAT_TRY(take_version(r));
     cursor c = {header, true};

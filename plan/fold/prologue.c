@@ -176,16 +176,18 @@ pleat_result pleat__first_hosts(const pleat__model *model, pleat__arena *scratch
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare %u requests", items);
     for (uint32_t p = 0; p < model->iteration.early_count; p++) {
         pleat__align(&model->requests, model->iteration.steady, model->iteration.early[p], pairs);
-        for (uint32_t i = 0; i < items; i++) {
+        /* The latest comes before the first of an unrolled one's iterations: it is the last. */
+        uint32_t host = (plan->unroll - 1 - p % plan->unroll) * items;
+        for (uint32_t i = 0; i < items; i++, host++) {
             if (pairs[i] == PLEAT__NEVER || pairs[i] >= first->slot_count)
                 continue;
             pleat__slot *slot = &first->slots[pairs[i]];
             if (slot->class == PLEAT__CLASS_PERSISTENT)
                 continue;
-            if (steady[i].class == PLEAT__CLASS_DYNAMIC)
-                give_lane(slot, &steady[i]);
+            if (steady[host].class == PLEAT__CLASS_DYNAMIC)
+                give_lane(slot, &steady[host]);
             else
-                hosts[pairs[i]] = i;
+                hosts[pairs[i]] = host;
         }
     }
     pleat__arena_free(scratch, pairs);

@@ -11,6 +11,7 @@
 static uint64_t size_in_profile(const pleat__model *model, uint32_t profile, uint32_t index)
 {
     const pleat__iteration *iteration = &model->iteration;
+    index %= iteration->steady.items; /* both iterations of an unrolled one are it */
     uint32_t item = iteration->steady.item + index;
     if (profile > 0)
         item = iteration->pairs[(uint64_t)(profile - 1) * iteration->steady.items + index];

@@ -11,15 +11,16 @@
 
 #include <internal/error.h>
 #include <internal/search.h>
+#include <string.h>
 
 #define AGREE_PERCENT 80   /* requests of the longer one that must have a pair */
 #define ALIKE_PERCENT 50   /* the same where the trace holds nothing better */
 #define GRAM          8u   /* requests in a row that say where an iteration begins */
 #define SKIPPED       16u  /* requests at its beginning that may be other ones the first time */
 #define HEAD          256u /* requests at its beginning that say so to the request */
-#define BEGINNINGS    8u
-#define ALIGNED       2u  /* of them */
-#define NEARLY        32u /* where all but one in so many agree no other is tried */
+#define BEGINNINGS    8u   /* places tried */
+#define ALIGNED       2u   /* of them */
+#define NEARLY        32u  /* where all but one in so many agree no other is tried */
 
 static uint32_t item_at(const pleat__requests *requests, uint32_t position)
 {
@@ -112,24 +113,6 @@ static bool same_gram(const pleat__requests *requests, uint32_t a, uint32_t b)
     return true;
 }
 
-/* Places before `end` where an iteration like the steady one may begin, in ascending order, at most
- * BEGINNINGS: what is there and behind it occurs near the steady one's beginning. Returns how many.
- */
-static uint32_t find_beginnings(const pleat__requests *requests, const pleat__stretch *steady,
-                                uint32_t end, uint32_t begins[BEGINNINGS])
-{
-    uint32_t least = (uint32_t)((uint64_t)steady->items * AGREE_PERCENT / 100), count = 0;
-    for (uint32_t begin = 0; begin + least <= end && count < BEGINNINGS; begin++) {
-        bool found = false;
-        for (uint32_t skip = 0; skip < SKIPPED && !found; skip++)
-            found = skip + GRAM <= steady->items && begin + skip + GRAM <= end &&
-                    same_gram(requests, steady->item + skip, begin + skip);
-        if (found)
-            begins[count++] = begin;
-    }
-    return count;
-}
-
 /* Two walks through a trace's items, each up to its end. */
 typedef struct two_walks {
     uint32_t a, a_end;
@@ -174,35 +157,68 @@ static uint32_t count_abreast(const pleat__requests *requests, const pleat__stre
     return count;
 }
 
-/* Of those places the ALIGNED from which on most goes abreast, the later of two alike, which tells
- * the beginning from a later layer's or microbatch's in a thousandth of the time; how many. */
-static uint32_t choose_beginnings(const pleat__requests *requests, const pleat__stretch *steady,
-                                  uint32_t end, uint32_t *begins, uint32_t count)
+/* Whether what is at a place, or right behind it, occurs near the steady iteration's beginning. */
+static bool may_begin(const pleat__requests *requests, const pleat__stretch *steady, uint32_t end,
+                      uint32_t begin)
 {
-    uint32_t abreast[BEGINNINGS];
-    for (uint32_t i = 0; i < count; i++)
-        abreast[i] = count_abreast(requests, steady, end, begins[i]);
-    for (uint32_t k = 0; k < ALIGNED && k < count; k++)
-        for (uint32_t i = k + 1; i < count; i++)
-            if (abreast[i] >= abreast[k]) {
-                uint32_t begin = begins[i], many = abreast[i];
-                begins[i] = begins[k];
-                abreast[i] = abreast[k];
-                begins[k] = begin;
-                abreast[k] = many;
-            }
-    return count < ALIGNED ? count : ALIGNED;
+    for (uint32_t skip = 0; skip < SKIPPED; skip++)
+        if (skip + GRAM <= steady->items && begin + skip + GRAM <= end &&
+            same_gram(requests, steady->item + skip, begin + skip))
+            return true;
+    return false;
+}
+
+/* A place where an iteration may begin, and how many requests of the steady one come behind it as
+ * they do there. */
+typedef struct beginning {
+    uint32_t item;
+    uint32_t abreast;
+} beginning;
+
+/* Adds one to the `most` best, of which the first is the best, and of two alike the last added; how
+ * many there are. */
+static uint32_t keep_best(beginning *best, uint32_t count, uint32_t most, beginning one)
+{
+    uint32_t at = count;
+    while (at > 0 && one.abreast >= best[at - 1].abreast)
+        at--;
+    if (at == most)
+        return count;
+    count += count < most;
+    memmove(best + at + 1, best + at, (count - at - 1) * sizeof *best);
+    best[at] = one;
+    return count;
+}
+
+/* Where within a stretch an iteration like the steady one begins: of the first BEGINNINGS places
+ * where one may, the ALIGNED from which on most goes abreast, the later of two alike, which tells
+ * the beginning from a model's load and from a later layer's or microbatch's in a thousandth of an
+ * alignment's time. How many; the first is the best. */
+static uint32_t find_beginnings(const pleat__requests *requests, const pleat__stretch *steady,
+                                pleat__stretch within, beginning best[ALIGNED])
+{
+    uint32_t end = within.item + within.items, tried = 0, count = 0;
+    uint32_t least = (uint32_t)((uint64_t)steady->items * AGREE_PERCENT / 100);
+    for (uint32_t begin = within.item; begin + least <= end && tried < BEGINNINGS; begin++) {
+        if (!may_begin(requests, steady, end, begin))
+            continue;
+        beginning one = {begin, count_abreast(requests, steady, end, begin)};
+        count = keep_best(best, count, ALIGNED, one);
+        tried++;
+    }
+    return count;
 }
 
 /* Where the iteration itself begins, up to SKIPPED requests before that place: the row of requests
  * that found it may lie behind what the first one makes between its own. */
 static uint32_t refine_beginning(const pleat__requests *requests, const pleat__stretch *steady,
-                                 uint32_t end, uint32_t begin)
+                                 pleat__stretch within, uint32_t begin)
 {
+    uint32_t end = within.item + within.items;
     pleat__stretch head = *steady;
     head.items = head.items < HEAD ? head.items : HEAD;
     uint32_t best = begin, most = count_abreast(requests, &head, end, begin);
-    for (uint32_t back = 1; back <= SKIPPED && back <= begin; back++) {
+    for (uint32_t back = 1; back <= SKIPPED && back <= begin - within.item; back++) {
         uint32_t many = count_abreast(requests, &head, end, begin - back);
         if (many > most) {
             most = many;
@@ -220,20 +236,19 @@ static bool is_nearly(uint32_t part, uint32_t whole)
 /* Layers repeat in it, so of the places where it may begin the one is taken from which on most
  * agrees. */
 pleat_result pleat__prologue_find(const pleat__requests *requests, pleat__stretch steady,
-                                  uint32_t end_at, pleat__stretch *found, uint32_t *paired)
+                                  pleat__stretch within, pleat__stretch *found, uint32_t *paired)
 {
-    uint32_t begins[BEGINNINGS], end = item_at(requests, end_at);
+    beginning begins[ALIGNED];
     *paired = 0;
-    uint32_t count = find_beginnings(requests, &steady, end, begins);
-    count = choose_beginnings(requests, &steady, end, begins, count);
+    uint32_t count = find_beginnings(requests, &steady, within, begins);
     uint32_t *pairs = pleat__arena_alloc(requests->arena, steady.items * sizeof *pairs);
     if (pairs == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
                            steady.items);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t begin = refine_beginning(requests, &steady, end, begins[i]);
+        uint32_t begin = refine_beginning(requests, &steady, within, begins[i].item);
         pleat__stretch stretch =
-            pleat__stretch_of(requests, requests->items[begin].alloc_at, end_at);
+            pleat__stretch_of(requests, requests->items[begin].alloc_at, within.end_at);
         uint32_t agreed = pleat__align(requests, steady, stretch, pairs);
         if (agreed > *paired)
             *found = stretch;
@@ -245,13 +260,13 @@ pleat_result pleat__prologue_find(const pleat__requests *requests, pleat__stretc
     return PLEAT_OK;
 }
 
-static pleat_result take_prologue(const pleat__requests *requests, uint32_t first_mark,
+static pleat_result take_prologue(const pleat__requests *requests, pleat__stretch within,
                                   pleat__iteration *out)
 {
     uint32_t paired;
     if (out->early_count == PLEAT__PROFILES)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__prologue_find(requests, out->steady, first_mark, &out->early[out->early_count],
+    PLEAT_TRY(pleat__prologue_find(requests, out->steady, within, &out->early[out->early_count],
                                    &paired));
     out->early_count += paired != 0;
     return PLEAT_OK;
@@ -346,12 +361,21 @@ static void take_alike(const pleat__requests *requests, struct pieces *pieces, u
         out->profiles[out->profile_count++] = pieces->all[steady - 1];
 }
 
-/* Iterations before the steady state, latest first. */
-static void take_early(const struct pieces *pieces, uint32_t steady, pleat__iteration *out)
+/* Iterations before the steady state, latest first. The piece behind a mark at the very beginning
+ * has the model's load in front of its iteration. */
+static pleat_result take_early(const pleat__requests *requests, const struct pieces *pieces,
+                               uint32_t steady, pleat__iteration *out)
 {
-    for (uint32_t i = steady; i-- > 0 && out->early_count < PLEAT__PROFILES;)
-        if (pieces->all[i].end_at <= out->first_at)
-            out->early[out->early_count++] = pieces->all[i];
+    for (uint32_t i = steady; i-- > 0 && out->early_count < PLEAT__PROFILES;) {
+        const pleat__stretch *piece = &pieces->all[i];
+        if (piece->end_at > out->first_at)
+            continue;
+        if (piece->items > out->steady.items && !as_long(pieces, steady, i, AGREE_PERCENT))
+            PLEAT_TRY(take_prologue(requests, *piece, out));
+        else
+            out->early[out->early_count++] = *piece;
+    }
+    return PLEAT_OK;
 }
 
 /* The last piece that has another about as long before it; the one without a mark behind it only
@@ -405,8 +429,8 @@ static pleat_result find_among(const pleat__requests *requests, struct pieces *p
         return nothing_repeats(requests);
     PLEAT_TRY(choose_profiles(requests, pieces, &steady, out));
     take_alike(requests, pieces, steady, out);
-    take_early(pieces, steady, out);
-    return take_prologue(requests, pieces->all[0].begin_at, out);
+    PLEAT_TRY(take_early(requests, pieces, steady, out));
+    return take_prologue(requests, pleat__stretch_of(requests, 0, pieces->all[0].begin_at), out);
 }
 
 pleat_result pleat__iteration_find(const pleat__requests *requests, pleat__iteration *out)

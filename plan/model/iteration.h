@@ -58,10 +58,10 @@ uint32_t pleat__align_scaled(const pleat__requests *requests, pleat__stretch a, 
                              uint32_t a_part, uint32_t b_part, uint32_t *pairs);
 
 /* A program that marks where iterations end, at its optimizer's step, marks nothing before the
- * first one: that one lies in what comes before position `end_at`, behind the model's load. *found
- * is where it agrees most with the steady one, with `paired` requests of that one; 0: nowhere. */
+ * first one: that one lies at the end of the stretch `within`, behind the model's load. *found is
+ * where it agrees most with the steady one, with `paired` requests of that one; 0: nowhere. */
 PLEAT_NODISCARD pleat_result pleat__prologue_find(const pleat__requests *requests,
-                                                  pleat__stretch steady, uint32_t end_at,
+                                                  pleat__stretch steady, pleat__stretch within,
                                                   pleat__stretch *found, uint32_t *paired);
 
 /* Where an iteration ends that nothing behind it ends: behind the last allocation and the frees of

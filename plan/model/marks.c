@@ -93,7 +93,8 @@ static pleat_result look_for_first(const pleat__requests *requests, const guess 
 {
     pleat__stretch there;
     uint32_t paired;
-    PLEAT_TRY(pleat__prologue_find(requests, like, found->all[0], &there, &paired));
+    PLEAT_TRY(pleat__prologue_find(requests, like, pleat__stretch_of(requests, 0, found->all[0]),
+                                   &there, &paired));
     uint64_t percent = paired > 0 ? paired * 100ull / like.items : 0;
     if (percent > *best)
         *first = there;

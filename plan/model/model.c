@@ -72,7 +72,7 @@ static pleat__slot slot_of(const pleat__request *request, uint32_t begin_at)
                          .lane = PLEAT__NO_LANE};
 }
 
-static void set_phases(const pleat__sequence *sequence, pleat__slot *slot)
+void pleat__set_phases(const pleat__sequence *sequence, pleat__slot *slot)
 {
     slot->alloc_phase = pleat__phase_at(sequence, slot->alloc_at);
     slot->free_phase = slot->free_at == PLEAT__NEVER ? slot->alloc_phase
@@ -100,7 +100,7 @@ static pleat_result make_first(pleat__model *model, pleat_plan *plan)
         *slot = slot_of(request, 0);
         if (request->free_at < end_at)
             slot->free_at = request->free_at;
-        set_phases(first, slot);
+        pleat__set_phases(first, slot);
         if (is_persistent(model, request)) {
             slot->class = PLEAT__CLASS_PERSISTENT;
             model->persistents++;
@@ -113,14 +113,13 @@ static pleat_result make_first(pleat__model *model, pleat_plan *plan)
     return PLEAT_OK;
 }
 
-/* Positions behind an iteration's end at which one of its requests is freed in the next; NEVER when
- * it is not freed before it is allocated there again. */
-static uint32_t crossing_free(const pleat__request *request, pleat__stretch stretch)
+/* Positions behind an iteration's end at which one of its requests is freed; NEVER when it is not.
+ */
+static uint32_t freed_behind(const pleat__request *request, pleat__stretch stretch)
 {
     if (request->free_at == PLEAT__NEVER || request->free_at < stretch.end_at)
         return PLEAT__NEVER;
-    uint32_t behind = request->free_at - stretch.end_at;
-    return behind <= request->alloc_at - stretch.begin_at ? behind : PLEAT__NEVER;
+    return request->free_at - stretch.end_at;
 }
 
 /* The partner in a profile, or NULL. */
@@ -131,7 +130,7 @@ static const pleat__request *partner(const pleat__model *model, uint32_t profile
     return item == PLEAT__NEVER ? NULL : &model->requests.items[item];
 }
 
-static bool is_same_everywhere(const pleat__model *model, uint32_t index, uint64_t *largest)
+bool pleat__is_same_everywhere(const pleat__model *model, uint32_t index, uint64_t *largest)
 {
     const pleat__request *request = &model->requests.items[model->iteration.steady.item + index];
     bool same = true;
@@ -153,25 +152,30 @@ static bool is_followed_by_its_like(const pleat__iteration *iteration, uint32_t 
     return iteration->profiles[profile].end_at == next->begin_at;
 }
 
-/* When a request of the steady iteration is freed, relative to an iteration's beginning. One that
- * crosses the boundary is seen whole in a profile that another follows: behind the last iteration
- * comes what the end of the job does. NEVER: it lives too long to have a slot. */
+/* One that crosses the boundary is seen whole in a profile that another follows: behind the last
+ * iteration comes what the end of the job does. */
+uint32_t pleat__freed_behind(const pleat__model *model, uint32_t index)
+{
+    pleat__stretch steady = model->iteration.steady;
+    for (uint32_t p = 0; p < model->iteration.profile_count; p++) {
+        const pleat__request *other = partner(model, p, index);
+        if (other != NULL && other->free_at >= model->iteration.profiles[p].end_at &&
+            is_followed_by_its_like(&model->iteration, p))
+            return freed_behind(other, model->iteration.profiles[p]);
+    }
+    return freed_behind(&model->requests.items[steady.item + index], steady);
+}
+
+/* When a request of the steady iteration is freed, relative to an iteration's beginning. NEVER: it
+ * lives too long to have a slot, for it is not freed before it is allocated again. */
 static uint32_t steady_free(const pleat__model *model, uint32_t index)
 {
     pleat__stretch steady = model->iteration.steady;
     const pleat__request *request = &model->requests.items[steady.item + index];
     if (request->free_at < steady.end_at)
         return request->free_at - steady.begin_at;
-    for (uint32_t p = 0; p < model->iteration.profile_count; p++) {
-        const pleat__request *other = partner(model, p, index);
-        if (other == NULL || other->free_at < model->iteration.profiles[p].end_at ||
-            !is_followed_by_its_like(&model->iteration, p))
-            continue;
-        uint32_t behind = crossing_free(other, model->iteration.profiles[p]);
-        uint32_t own = request->alloc_at - steady.begin_at;
-        return behind == PLEAT__NEVER || behind > own ? PLEAT__NEVER : behind;
-    }
-    return crossing_free(request, steady);
+    uint32_t behind = pleat__freed_behind(model, index);
+    return behind <= request->alloc_at - steady.begin_at ? behind : PLEAT__NEVER;
 }
 
 uint8_t pleat__steady_class(const pleat__slot *slot)
@@ -192,8 +196,8 @@ static pleat_result make_steady(pleat__model *model, pleat_plan *plan)
         pleat__slot *slot = &steady->slots[i];
         *slot = slot_of(&requests->items[stretch.item + i], stretch.begin_at);
         slot->free_at = steady_free(model, i);
-        set_phases(steady, slot);
-        bool same = is_same_everywhere(model, i, &slot->size);
+        pleat__set_phases(steady, slot);
+        bool same = pleat__is_same_everywhere(model, i, &slot->size);
         slot->small = slot->size < PLEAT__SMALL_BYTES;
         slot->class = same && slot->free_at != PLEAT__NEVER ? pleat__steady_class(slot)
                                                             : PLEAT__CLASS_DYNAMIC;
@@ -251,7 +255,7 @@ static void free_model(pleat__model *model)
 }
 
 pleat_result pleat__model_make(const pleat_trace *trace, uint32_t device, pleat__arena *arena,
-                               pleat_plan *plan, pleat__model *out)
+                               bool unrolls, pleat_plan *plan, pleat__model *out)
 {
     *out = (pleat__model){.arena = arena};
     pleat_result result = pleat__requests_make(trace, device, arena, &out->requests);
@@ -267,6 +271,8 @@ pleat_result pleat__model_make(const pleat_trace *trace, uint32_t device, pleat_
         result = make_steady(out, plan);
     if (result == PLEAT_OK)
         result = pleat__model_take_chances(out, plan);
+    if (result == PLEAT_OK && unrolls)
+        result = pleat__model_unroll(out, plan);
     if (result == PLEAT_OK)
         result = make_items(out, plan);
     if (result != PLEAT_OK)

@@ -3,8 +3,8 @@
  *
  * Requests of the steady iteration whose size, stream or presence differs between the profiled
  * iterations are dynamic. So is one that lives longer than an iteration although every iteration
- * allocates it anew: it would meet itself. Everything else has an item. Items [0, persistents) are
- * slots of `first`, the others of `steady`.
+ * allocates it anew: it would meet itself, unless the iteration is unrolled (unroll.c). Everything
+ * else has an item. Items [0, persistents) are slots of `first`, the others of `steady`.
  */
 #ifndef PLEAT_PLAN_MODEL_MODEL_H
 #define PLEAT_PLAN_MODEL_MODEL_H
@@ -27,10 +27,21 @@ typedef struct pleat__model {
 } pleat__model;
 
 /* Fills the plan's labels, streams and sequences (no places yet), in the plan's arena. The model's
- * own arrays come from `arena`. */
+ * own arrays come from `arena`. `unrolls`: the plan may be of two iterations. */
 PLEAT_NODISCARD pleat_result pleat__model_make(const pleat_trace *trace, uint32_t device,
-                                               pleat__arena *arena, pleat_plan *plan,
+                                               pleat__arena *arena, bool unrolls, pleat_plan *plan,
                                                pleat__model *out);
+/* Whether a request of the steady iteration has the same size and stream in all profiles; *largest
+ * is the largest size that it has. */
+bool pleat__is_same_everywhere(const pleat__model *model, uint32_t index, uint64_t *largest);
+/* Events behind an iteration's end at which a request of it is freed. NEVER: it is not. */
+uint32_t pleat__freed_behind(const pleat__model *model, uint32_t index);
+/* The phases in which a slot is allocated and freed. */
+void pleat__set_phases(const pleat__sequence *sequence, pleat__slot *slot);
+
+/* unroll.c: makes the plan's steady sequence two iterations, where that gives requests places that
+ * one has none for. */
+PLEAT_NODISCARD pleat_result pleat__model_unroll(const pleat__model *model, pleat_plan *plan);
 /* What a steady slot is by when it is allocated and freed. pre: it is freed */
 uint8_t pleat__steady_class(const pleat__slot *slot);
 

@@ -479,7 +479,7 @@ static pleat_result fill_plan(pleat__planning *p)
     PLEAT_TRY(pleat__profiles_compare(p));
     PLEAT_TRY(fit(p));
     const pleat_trace *trace = p->traces[p->reference];
-    PLEAT_TRY(pleat__model_make(trace, device, p->scratch, plan, &p->model));
+    PLEAT_TRY(pleat__model_make(trace, device, p->scratch, false, plan, &p->model));
     plan->fingerprint = pleat_trace_fingerprint(trace);
     plan->device_bytes = pleat_trace_device_bytes(trace);
     plan->device = device;

@@ -218,6 +218,28 @@ static pleat_result check_sequence(const pleat_plan *plan, const pleat__sequence
     return PLEAT_OK;
 }
 
+/* Iterations of an unrolled sequence are alike but for their places: each is the recorded one. */
+static pleat_result check_unrolled(const pleat_plan *plan)
+{
+    const pleat__sequence *steady = &plan->steady;
+    uint32_t slots = pleat__iteration_slots(plan), events = pleat__iteration_events(plan);
+    if (plan->unroll == 1)
+        return PLEAT_OK;
+    if (plan->recipe != NULL || steady->slot_count % plan->unroll != 0 ||
+        steady->events % plan->unroll != 0)
+        return SHAPE("%u slots and %u events of %u iterations", steady->slot_count, steady->events,
+                     plan->unroll);
+    for (uint32_t i = slots; i < steady->slot_count; i++) {
+        const pleat__slot *slot = &steady->slots[i], *before = &steady->slots[i - slots];
+        if (slot->size != before->size || slot->stream != before->stream ||
+            slot->alloc_at != before->alloc_at + events ||
+            (slot->class == PLEAT__CLASS_DYNAMIC) != (before->class == PLEAT__CLASS_DYNAMIC))
+            return SHAPE("steady request %u is another than %u, of the iteration before", i,
+                         i - slots);
+    }
+    return PLEAT_OK;
+}
+
 static pleat_result check_lanes(const pleat_plan *plan)
 {
     for (uint32_t i = 0; i < plan->lane_count; i++) {
@@ -321,10 +343,11 @@ static pleat_result check_shape(const pleat_plan *plan, pleat__arena *scratch)
     PLEAT_TRY(check_maps(plan, scratch));
     PLEAT_TRY(check_sequence(plan, &plan->first, "first"));
     PLEAT_TRY(check_sequence(plan, &plan->steady, "steady"));
+    PLEAT_TRY(check_unrolled(plan));
     if (plan->first.slot_count > plan->requests || plan->steady_request > plan->requests ||
-        plan->steady.slot_count > plan->requests - plan->steady_request)
+        pleat__iteration_slots(plan) > plan->requests - plan->steady_request)
         return SHAPE("%u and %u slots, the latter from request %u on, of %u requests",
-                     plan->first.slot_count, plan->steady.slot_count, plan->steady_request,
+                     plan->first.slot_count, pleat__iteration_slots(plan), plan->steady_request,
                      plan->requests);
     PLEAT_TRY(check_lanes(plan));
     PLEAT_TRY(check_touched(plan));
@@ -426,11 +449,13 @@ static bool has_size(const pleat_plan *plan, const pleat__sequence *sequence, ui
     return pleat__rounded(size) == pleat__rounded(bytes);
 }
 
-/* `begin_at` is the position of the sequence's first event. A slot that wraps around is freed where
- * an earlier iteration's request was, which may not be where this one's was. */
+/* `begin_at` is the position of the sequence's first event, and `end` where the iteration ends of
+ * which the request is. A slot that outlives it is freed where an earlier iteration's request was,
+ * which may not be where this one's was. */
 static pleat_result check_request(const pleat_plan *plan, const pleat_trace *trace,
                                   const pleat__sequence *sequence, uint32_t index,
-                                  const recorded *request, uint32_t begin_at, const pleat__x *x)
+                                  const recorded *request, uint32_t begin_at, uint32_t end,
+                                  const pleat__x *x)
 {
     const pleat__slot *slot = &sequence->slots[index];
     const char *name = sequence == &plan->first ? "first" : "steady";
@@ -445,8 +470,10 @@ static pleat_result check_request(const pleat_plan *plan, const pleat_trace *tra
                      slot->alloc_at, request->alloc_at - begin_at);
     uint32_t free_at = request->free_at;
     free_at = free_at == PLEAT__NEVER ? free_at : free_at - begin_at;
-    free_at = free_at < sequence->events ? free_at : PLEAT__NEVER;
-    if (slot->free_at > slot->alloc_at && !dynamic && free_at != slot->free_at)
+    free_at = free_at < end ? free_at : PLEAT__NEVER;
+    bool outlives =
+        slot->free_at <= slot->alloc_at || (slot->free_at >= end && slot->free_at != PLEAT__NEVER);
+    if (!outlives && !dynamic && free_at != slot->free_at)
         return WRONG("%s request %u is freed at %u in the plan, at %u in the trace", name, index,
                      slot->free_at, free_at);
     return PLEAT_OK;
@@ -475,13 +502,17 @@ static pleat_result check_trace(const pleat_plan *plan, const pleat_trace *trace
                      (ull)plan->fingerprint, (ull)pleat_trace_fingerprint(trace));
     PLEAT_TRY(record(plan, trace, scratch, &requests));
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
-        PLEAT_TRY(check_request(plan, trace, &plan->first, i, &requests[i], 0, NULL));
+        PLEAT_TRY(
+            check_request(plan, trace, &plan->first, i, &requests[i], 0, plan->first.events, NULL));
     const pleat__x *x = find_x(plan, requests + plan->steady_request, &finder);
+    uint32_t slots = pleat__iteration_slots(plan), events = pleat__iteration_events(plan);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
-        const recorded *request = &requests[plan->steady_request + i];
+        const recorded *request = &requests[plan->steady_request + i % slots];
         uint32_t begin_at =
             requests[plan->steady_request].alloc_at - plan->steady.slots[0].alloc_at;
-        PLEAT_TRY(check_request(plan, trace, &plan->steady, i, request, begin_at, x));
+        uint32_t before = i / slots * events; /* events of the iterations in front; modulo 2^32 */
+        PLEAT_TRY(check_request(plan, trace, &plan->steady, i, request, begin_at - before,
+                                before + events, x));
     }
     pleat__arena_free(scratch, requests);
     return PLEAT_OK;

@@ -139,7 +139,8 @@ void pleat__matcher_jump(pleat__matcher *matcher, uint32_t cursor)
 pleat_result pleat__matcher_init(pleat__matcher *matcher, pleat__arena *arena,
                                  pleat__expected *items, uint32_t begin, uint32_t count)
 {
-    *matcher = (pleat__matcher){.arena = arena, .items = items, .begin = begin, .count = count};
+    *matcher = (pleat__matcher){
+        .arena = arena, .items = items, .begin = begin, .count = count, .iteration = count - begin};
     if (begin >= count)
         return pleat__fail(PLEAT_E_INVALID, "a sequence without an iteration");
     return grams_make(matcher);
@@ -154,9 +155,21 @@ void pleat__matcher_release(pleat__matcher *matcher)
 
 uint32_t pleat__matcher_left(const pleat__matcher *matcher)
 {
-    uint32_t end = matcher->cursor < matcher->begin ? matcher->begin : matcher->count;
-    bool few = end - matcher->cursor <= MARK_EARLY && matcher->count - matcher->begin > MARK_AT_END;
-    return few && matcher->cursor != matcher->begin ? end - matcher->cursor : 0;
+    uint32_t cursor = matcher->cursor, begin = matcher->begin;
+    uint32_t left = cursor < begin ? begin - cursor
+                                   : matcher->iteration - (cursor - begin) % matcher->iteration;
+    return left <= MARK_EARLY && matcher->iteration > MARK_AT_END ? left : 0;
+}
+
+/* Where an iteration begins, nearest to the cursor. */
+static uint32_t nearest_begin(const pleat__matcher *matcher)
+{
+    if (matcher->cursor < matcher->begin)
+        return matcher->begin;
+    uint32_t iterations =
+        (matcher->cursor - matcher->begin + matcher->iteration / 2) / matcher->iteration;
+    uint32_t item = matcher->begin + iterations * matcher->iteration;
+    return item < matcher->count ? item : matcher->begin;
 }
 
 void pleat__matcher_mark(pleat__matcher *matcher)
@@ -173,7 +186,7 @@ void pleat__matcher_mark(pleat__matcher *matcher)
     /* The beginning may hold marks of its own. */
     if (matcher->cursor < matcher->begin && matcher->begin - matcher->cursor > MARK_AT_END)
         return;
-    pleat__matcher_jump(matcher, matcher->begin);
+    pleat__matcher_jump(matcher, nearest_begin(matcher));
 }
 
 void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item)

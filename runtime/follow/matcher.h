@@ -42,7 +42,8 @@ typedef struct pleat__matcher {
     pleat__expected *items;
     uint32_t begin; /* first item of the iteration; those before come once */
     uint32_t count;
-    uint32_t cursor; /* expected next; begin .. count - 1, or below begin at the start */
+    uint32_t iteration; /* items of one; of an unrolled plan's two follow each other */
+    uint32_t cursor;    /* expected next; begin .. count - 1, or below begin at the start */
     uint32_t open[PLEAT__OPEN];
     uint32_t open_count;
     uint32_t misses;              /* in a row */

@@ -197,6 +197,7 @@ static pleat_result load_all(pleat__schedule *schedule, loader *load)
     PLEAT_TRY(load_phases(schedule, plan));
     PLEAT_TRY(pleat__matcher_init(&schedule->matcher, schedule->arena, schedule->items,
                                   plan->first.slot_count, schedule->count));
+    schedule->matcher.iteration = pleat__iteration_slots(plan);
     pleat__matcher_index(&schedule->matcher);
     return PLEAT_OK;
 }

@@ -68,7 +68,7 @@ static void set_pace(pleat__learner *learner)
 {
     const pleat__schedule *schedule = learner->schedule;
     if (schedule != NULL)
-        learner->pace = schedule->count - schedule->matcher.begin;
+        learner->pace = schedule->matcher.iteration;
     uint64_t count = learner->pace > STRETCH ? learner->pace : STRETCH;
     learner->due &= (uint8_t)~PLEAT__DUE_ITERATION;
     learner->iteration_until = learner->record.marked ? UINT64_MAX : learner->requests + count;
@@ -346,9 +346,9 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     learner->tries = tries;
     learner->recording = tries;      /* a plan that is left is to leave no gap in it */
     learner->heap->waking_marks = 2; /* a job may mark its beginning */
-    /* Where sizes vary much is not in a plan that will do without more memory. */
-    if (!varies(&learner->schedule->matcher) && plan->recipe == NULL)
-        learner->heap->planned = learner->heap->pool->count;
+    /* Where sizes follow a number, what is not in the plan is laid out for another one. */
+    learner->heap->planned = plan->recipe == NULL ? learner->heap->pool->count : 0;
+    learner->heap->planned_varies = varies(&learner->schedule->matcher);
     if (tries)
         pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);
     return PLEAT_OK;

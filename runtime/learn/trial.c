@@ -101,7 +101,7 @@ void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__m
     uint64_t varies = may_vary(plan, live / VARIES);
     *trial = (pleat__trial){.on = true,
                             .cursor = matcher->cursor,
-                            .left = matcher->count,
+                            .left = matcher->begin + matcher->iteration,
                             .most = live / DIFFERS + varies,
                             .apart = live / (has_one_stream(plan) ? DIFFERS : APART) + varies,
                             .arena = arena};
@@ -172,7 +172,7 @@ bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint6
         trial->other += passed_over(matcher, from, matcher->cursor);
     if (trial->other > trial->most || (moved && !lives_as_planned(trial, matcher, live)))
         return false;
-    if (--trial->left % (matcher->count - matcher->begin) == 0)
+    if (--trial->left % matcher->iteration == 0)
         trial->other = 0; /* the next iteration's requests are counted anew */
     if (trial->left == 0)
         pleat__trial_end(trial);

@@ -13,6 +13,8 @@
 /* What lies beside a plan in its first iteration takes at most so great a share of what the plan
  * takes: a job that begins in another way is not served twice over (docs/decisions.md, D451). */
 #define BESIDE_SHARE 16u
+/* Free runs behind a plan's chunks that are looked at (D517). */
+#define BEHIND_MOST 64u
 
 pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, pleat__arena *arena,
                               pleat__chunk_pool *pool, const pleat__conf *conf)
@@ -204,13 +206,17 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
                  : place_large(heap, granules, zone, place, stitched);
 }
 
-/* Takes the first hole behind the plan's chunks. pre: the sets are up to date. */
+/* Takes the first hole behind the plan's chunks, of the first ones there. pre: the sets are up to
+ * date. */
 static bool take_behind(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
 {
     pleat__run run =
         pleat__free_runs_from(&heap->zones[zone], heap->planned << heap->pool->occupancy.shift);
-    while (run.count != 0 && run.count < granules)
+    for (uint32_t seen = 1; run.count != 0 && run.count < granules; seen++) {
+        if (seen == BEHIND_MOST)
+            return false;
         run = pleat__free_runs_from(&heap->zones[zone], run.begin + run.count);
+    }
     if (run.count == 0)
         return false;
     run.count = granules;
@@ -220,7 +226,7 @@ static bool take_behind(pleat__heap *heap, uint8_t zone, uint32_t granules, plea
 }
 
 /* PLEAT_E_NOT_FOUND, without a text: there is no memory for it. */
-static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t zone,
+static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t zone, bool makes,
                                  pleat__place *place)
 {
     PLEAT_TRY(pleat__heap_sync(heap));
@@ -228,8 +234,9 @@ static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t z
         return PLEAT_OK;
     uint32_t chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
     uint32_t behind = heap->pool->count - heap->planned;
+    uint32_t most = heap->planned_varies ? 1 : heap->planned / BESIDE_SHARE;
     /* Numbers of chunks that are gone would be taken first, among the plan's. */
-    if (heap->pool->absent != 0 || behind + chunks > heap->planned / BESIDE_SHARE)
+    if (!makes || heap->waking_marks == 0 || heap->pool->absent != 0 || behind + chunks > most)
         return PLEAT_E_NOT_FOUND;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     pleat_result result = pleat__heap_make(heap, zone, chunks);
@@ -240,12 +247,13 @@ static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t z
 }
 
 pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules, uint16_t stream,
-                                      pleat__place *place, bool *stitched)
+                                      bool makes, pleat__place *place, bool *stitched)
 {
     uint8_t zone = (uint8_t)(2 * stream) | (granules < heap->small_granules);
+    pleat_result result = PLEAT_E_NOT_FOUND;
     *stitched = false;
-    bool beside = heap->planned != 0 && heap->waking_marks != 0;
-    pleat_result result = beside ? place_behind(heap, granules, zone, place) : PLEAT_E_NOT_FOUND;
+    if (heap->planned != 0)
+        result = place_behind(heap, granules, zone, makes, place);
     return result == PLEAT_E_NOT_FOUND ? pleat__heap_alloc(heap, granules, stream, place, stitched)
                                        : result;
 }

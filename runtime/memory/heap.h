@@ -118,9 +118,10 @@ typedef struct pleat__heap {
     bool keeps_apart;     /* before new memory is made no stream takes over another's (the judge:
                              learn/judge.h) */
     uint8_t waking_marks; /* marks until then: what rests is about to be wanted by a plan's first
-                            iteration, and a hole there is as good as any (D272) ... */
-    uint32_t planned;     /* ... but for what the plan does not know: that lies behind so many
-                             chunks, the plan's; 0: anywhere (D450) */
+                            iteration, and a hole there is as good as any (D272) */
+    uint32_t planned;     /* chunks of the plan that is followed: what it has no place for lies
+                             behind them, first (D450, D517); 0: anywhere */
+    bool planned_varies;  /* ... and its sizes vary: a chunk at most is made there */
     bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
                              its places stay */
     bool unchecked;       /* setting check:off */
@@ -159,11 +160,13 @@ void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream);
 PLEAT_NODISCARD pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules,
                                                uint16_t stream, pleat__place *place,
                                                bool *stitched);
-/* The same for one that is not in what is followed: beside a plan whose first iteration runs, where
- * there is memory for both. */
+/* The same for one that a plan has no place for, or whose place is taken: in the plan's memory it
+ * would be in the way of the plan's slots, so it lies behind the plan's chunks where there is a
+ * hole. `makes`: in the plan's first iteration new memory is made there, where there is room for
+ * both (D450, D517). */
 PLEAT_NODISCARD pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules,
-                                                      uint16_t stream, pleat__place *place,
-                                                      bool *stitched);
+                                                      uint16_t stream, bool makes,
+                                                      pleat__place *place, bool *stitched);
 /* Takes a known place when all of it is free and its memory is this stream's or can become so (R9
  * in docs/invariants.md). */
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);

@@ -182,14 +182,9 @@ static inline void count_served(pleat_stats *stats, uint32_t how, uint64_t bytes
     stats->slot_busy += (how & SLOT_BUSY) != 0;
 }
 
-typedef pleat_result heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
-                                pleat__place *place, bool *stitched);
-
-static pleat_result from_heap(policy *self, heap_alloc *get, uint64_t bytes, uint16_t stream,
-                              pleat__place *place)
+/* The heap has found a place. */
+static pleat_result take_from_heap(policy *self, pleat__place *place, bool stitched)
 {
-    bool stitched;
-    PLEAT_TRY(get(&self->heap, pleat__granules_of(bytes), stream, place, &stitched));
     /* The lock may have been left: others used the room there was. */
     pleat_result result = pleat__place_map_reserve(&self->places);
     if (result != PLEAT_OK) {
@@ -201,13 +196,24 @@ static pleat_result from_heap(policy *self, heap_alloc *get, uint64_t bytes, uin
     return PLEAT_OK;
 }
 
+static pleat_result from_heap(policy *self, uint64_t bytes, uint16_t stream, pleat__place *place)
+{
+    bool stitched;
+    PLEAT_TRY(pleat__heap_alloc(&self->heap, pleat__granules_of(bytes), stream, place, &stitched));
+    return take_from_heap(self, place, stitched);
+}
+
 /* A matched request whose slot cannot be taken, or one that did not match. */
 static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                                     pleat__place *place)
 {
     uint64_t epoch = self->learner.epoch;
-    heap_alloc *get = item == PLEAT__NO_ITEM ? pleat__heap_alloc_beside : pleat__heap_alloc;
-    pleat_result result = from_heap(self, get, bytes, stream, place);
+    bool stitched, is_slot = item != PLEAT__NO_ITEM &&
+                             self->learner.current->items[item].kind == PLEAT__ITEM_SLOT;
+    pleat_result result = pleat__heap_alloc_beside(&self->heap, pleat__granules_of(bytes), stream,
+                                                   !is_slot, place, &stitched);
+    if (result == PLEAT_OK)
+        result = take_from_heap(self, place, stitched);
     if (result != PLEAT_OK) {
         self->refused = (pleat__refused){bytes, epoch, item, stream};
         return result;
@@ -219,7 +225,6 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         pleat__size_parameter_outgrew(&self->learner.sizes, self->learner.current, place);
     if (!followed || item == PLEAT__NO_ITEM)
         return PLEAT_OK;
-    bool is_slot = self->learner.current->items[item].kind == PLEAT__ITEM_SLOT;
     if (is_slot)
         self->served |= SLOT_BUSY;
     else if (self->learner.current->learned)
@@ -467,7 +472,7 @@ static inline pleat_result place_request(policy *self, uint64_t bytes, uint16_t 
 {
     PLEAT_TRY(pleat__place_map_reserve(&self->places));
     return self->learner.current != NULL ? alloc_planned(self, bytes, stream, place)
-                                         : from_heap(self, pleat__heap_alloc, bytes, stream, place);
+                                         : from_heap(self, bytes, stream, place);
 }
 
 static inline void give_back(policy *self, const pleat__place *place)

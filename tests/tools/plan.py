@@ -224,7 +224,7 @@ class Plan(unittest.TestCase):
     def test_a_small_saving_counts_where_requests_are_the_same(self):
         """Two jobs whose plans save less than a thousandth: in one of them nearly all requests have a place."""
         for seed, options, follows in (("642611405", ("--iterations", "3"), True),
-                                       ("2839741804", ("--set", "layers=19", "--iterations", "4"), False)):
+                                       ("3", ("--family", "moe"), False)):
             drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
             subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, *options,
                             "-o", drawn], check=True, capture_output=True)
@@ -268,10 +268,10 @@ class Plan(unittest.TestCase):
         plan = self.path("untold.plan")
         (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertTrue(tried["learning_is_better"])
-        self.assertLess(tried["planned_share"], 0.5)
         pleat("plan", drawn, "--no-replay", "-o", plan)
         told = json.loads(pleat("replay", drawn, "--plan", plan, "--json").stdout)
         self.assertGreater(told["steady_planned_share"], 0.99)
+        self.assertLess(tried["planned_share"], told["steady_planned_share"] - 0.1)
 
     def tried_of_another_run(self, seed, *options):
         """A drawn job's plan of its run 1, which pays on its recording, is not followed: what its trial said."""

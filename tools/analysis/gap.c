@@ -134,6 +134,8 @@ pleat_result plan_peak_of(const pleat_plan *plan, plan_peak *out)
         if (is_there(&plan->steady.slots[i], at))
             add_to_peak(out, &plan->steady.slots[i]);
     }
+    for (int i = 0; i < PLEAT__CLASSES; i++)
+        out->requests[i] /= i == PLEAT__CLASS_PERSISTENT ? 1 : plan->unroll;
     /* A dynamic slot has the largest size of several iterations, max-live is of one. */
     out->bytes[PLEAT__CLASS_DYNAMIC] = 0;
     for (int i = 0; i < PLEAT__CLASSES; i++)

@@ -18,5 +18,6 @@ void plan_json(json_writer *json, const pleat_plan *plan)
     json_uint(json, "alias_maps", summary.alias_maps);
     json_uint(json, "handles", summary.handles);
     json_uint(json, "lanes", summary.lanes);
+    json_uint(json, "unrolled_iterations", plan->unroll);
     json_bool(json, "followed", !plan->answers_only);
 }

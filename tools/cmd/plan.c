@@ -286,6 +286,13 @@ static void print_too_large(const pleat_plan *plan, const struct outcome *made)
            cli_format_size(device_bytes, there, sizeof there));
 }
 
+static void note_unrolled(const pleat_plan *plan)
+{
+    if (plan->unroll > 1)
+        puts("requests that live until their like is there in the next iteration take turns: the "
+             "plan is of two iterations");
+}
+
 static int print_text(const struct arguments *arguments, const struct outcome *made,
                       const stopwatch *watch, double seconds)
 {
@@ -301,6 +308,7 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
     if (report->period > 0)
         printf("no marks or labels: found a period of %u request%s\n", report->period,
                cli_plural(report->period));
+    note_unrolled(plan);
     putchar('\n');
     print_peak(plan, &made->peak);
     putchar('\n');
@@ -552,10 +560,12 @@ static pleat_result print_summary(const char *path, const pleat_plan *plan)
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     printf("%s: a plan for device %llu, which holds (it is proved whenever it is read)\n", path,
            (unsigned long long)summary.device);
-    printf("%llu request%s; %llu an iteration, %llu of them dynamic\n\n",
+    printf("%llu request%s; %llu an iteration, %llu of them dynamic\n",
            (unsigned long long)summary.requests, cli_plural(summary.requests),
            (unsigned long long)summary.iteration_requests,
            (unsigned long long)summary.dynamic_requests);
+    note_unrolled(plan);
+    putchar('\n');
     if (plan->answers_only)
         puts("It answers questions and " PLAN_IS_NOT_FOLLOWED ".\n");
     print_peak(plan, &peak);

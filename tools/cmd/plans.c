@@ -80,7 +80,7 @@ static void add_row(cli_table *table, const kept *all, const pleat__kept_plan *p
         cli_table_cell(table, 6, "cannot be read");
         return;
     }
-    cli_table_cell(table, 3, "%u", read->steady.slot_count);
+    cli_table_cell(table, 3, "%u", pleat__iteration_slots(read));
     cli_table_cell(table, 4, "%s", cli_format_size(read->max_live_bytes, live, sizeof live));
     cli_table_cell(table, 5, "%s",
                    cli_format_size_like(taken(read), read->max_live_bytes, takes, sizeof takes));
@@ -127,7 +127,7 @@ static void put_plan(json_writer *json, const kept *all, const pleat__kept_plan 
         return;
     }
     json_string(json, "program", pleat__plan_cache_program(read));
-    json_uint(json, "iteration_requests", read->steady.slot_count);
+    json_uint(json, "iteration_requests", pleat__iteration_slots(read));
     json_uint(json, "max_live_bytes", read->max_live_bytes);
     json_uint(json, "physical_bytes", read->physical_bytes);
     json_uint(json, "takes_bytes", taken(read));
@@ -176,7 +176,7 @@ static pleat_result show(const options *o, const kept *all, const pleat__kept_pl
     printf("program    %s\n", cli_plain(program, strlen(program), plain, sizeof plain));
     time_of(plan, text);
     printf("last used  %s\n", text);
-    printf("requests   %u an iteration, %u before the first\n", read->steady.slot_count,
+    printf("requests   %u an iteration, %u before the first\n", pleat__iteration_slots(read),
            read->first.slot_count);
     printf("live       %s\n", cli_format_size(read->max_live_bytes, live, sizeof live));
     printf("takes      %s\n",

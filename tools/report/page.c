@@ -177,7 +177,8 @@ static pleat_result put_boxes(const page *p)
             add_box(p->f, &plan->first.slots[i], i, boxes + BOX_WORDS * count++);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         if (plan->steady.slots[i].place != PLEAT__NOWHERE)
-            add_box(p->f, &plan->steady.slots[i], plan->steady_request + i,
+            add_box(p->f, &plan->steady.slots[i],
+                    plan->steady_request + i % pleat__iteration_slots(plan),
                     boxes + BOX_WORDS * count++);
     put_array(p->out, "boxes", boxes, count * BOX_WORDS * sizeof *boxes);
     pleat__arena_free(p->f->arena, boxes);
@@ -206,6 +207,9 @@ static void put_plan_phases(const page *p)
     uint32_t begin = 0;
     if (plan->steady.slot_count > 0 && plan->steady_request < r->count)
         begin = r->items[plan->steady_request].alloc_at - plan->steady.slots[0].alloc_at;
+    /* Of an unrolled one the last iteration is the recorded one. */
+    uint32_t before = plan->steady.events - pleat__iteration_events(plan);
+    begin -= before < begin ? before : begin;
     fprintf(p->out, ",\"begin\":%u,\"phases\":", begin);
     json_begin(&json, p->out);
     json_array(&json, NULL);

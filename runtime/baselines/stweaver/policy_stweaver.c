@@ -421,9 +421,11 @@ static pleat_result create_parts(policy *self)
     PLEAT_TRY(pleat__place_map_init(&self->placed, arena, 0, 0));
     PLEAT_TRY(
         pleat__bits_create(arena, self->pool_bytes / PLEAT__GRANULE_BYTES + 1, &self->starts));
-    if (self->item_count > 0)
+    if (self->item_count > 0) {
         PLEAT_TRY(pleat__matcher_init(&self->matcher, arena, self->items, self->first_count,
                                       self->item_count));
+        self->matcher.iteration = pleat__iteration_slots(self->context.plan);
+    }
     return back_pool(self);
 }
 

@@ -70,7 +70,8 @@ static void make_plan(plan_of_job *p, const job_shape *shape)
                                     .lane = PLEAT__NO_LANE,
                                     .class = PLEAT__CLASS_TRANSIENT};
     p->handles[0] = (pleat__plan_handle){.chunks = chunks};
-    p->plan = (pleat_plan){.chunk_bytes = JOB_PAGE,
+    p->plan = (pleat_plan){.unroll = 1,
+                           .chunk_bytes = JOB_PAGE,
                            .virtual_bytes = (uint64_t)chunks * JOB_PAGE,
                            .physical_bytes = (uint64_t)chunks * JOB_PAGE,
                            .steady = {.slots = p->slots, .slot_count = JOB_REQUESTS},
@@ -116,7 +117,8 @@ static void follow_plan_has_memory_as_far_as_the_program_comes(void **state)
                            {.size = 600 * JOB_PAGE, .place = 4 * JOB_PAGE, .lane = PLEAT__NO_LANE}};
     pleat__plan_handle handles[] = {{.chunks = 604}};
     pleat__plan_map maps[] = {{.page = 0, .handle = 0}};
-    pleat_plan plan = {.chunk_bytes = JOB_PAGE,
+    pleat_plan plan = {.unroll = 1,
+                       .chunk_bytes = JOB_PAGE,
                        .virtual_bytes = 604 * JOB_PAGE,
                        .physical_bytes = 604 * JOB_PAGE,
                        .steady = {.slots = slots, .slot_count = 2},
@@ -195,7 +197,8 @@ static void follow_folded_slots_share_chunks(void **state)
                               {.page = 2, .handle = 1},
                               {.page = 8, .handle = 1, .alias = 1},
                               {.page = 12, .handle = 0, .alias = 1}};
-    pleat_plan plan = {.chunk_bytes = JOB_PAGE,
+    pleat_plan plan = {.unroll = 1,
+                       .chunk_bytes = JOB_PAGE,
                        .virtual_bytes = 14 * JOB_PAGE,
                        .physical_bytes = 6 * JOB_PAGE,
                        .steady = {.slots = slots, .slot_count = 4},
@@ -249,7 +252,8 @@ static void follow_dynamic_requests_lie_in_their_lane(void **state)
                               {.page = 8, .handle = 2, .alias = 1},
                               {.page = 10, .handle = 0, .alias = 1}};
     pleat__lane lanes[] = {{.place = 8 * JOB_PAGE, .bytes = 4 * JOB_PAGE}};
-    pleat_plan plan = {.chunk_bytes = JOB_PAGE,
+    pleat_plan plan = {.unroll = 1,
+                       .chunk_bytes = JOB_PAGE,
                        .virtual_bytes = 12 * JOB_PAGE,
                        .physical_bytes = 6 * JOB_PAGE,
                        .steady = {.slots = slots, .slot_count = 5},
@@ -388,6 +392,28 @@ static void follow_stray_beside_dynamic_requests_takes_no_more(void **state)
     finish(&j);
 }
 
+/* A small one that stays does not keep a slot from its place there: it has a chunk. */
+static void follow_small_stray_beside_dynamic_requests_is_in_no_way(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    pleat__slot weights;
+    job_shape shape = job_shape_make(27, 4);
+    make_plan_behind(&p, &shape, &weights);
+    p.slots[JOB_REQUESTS / 2].class = PLEAT__CLASS_DYNAMIC;
+    p.slots[JOB_REQUESTS / 2].lane = PLEAT__NO_LANE;
+    job_start(&j, "pleat", &p.plan, 0);
+    job_tensor stray = job_alloc(&j, 512, 0), held = job_alloc(&j, 3 * JOB_PAGE, 0);
+    run_marked(&j, &shape, 5);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.slot_busy, 0);
+    assert_true(stats.peak_physical_bytes <= p.plan.physical_bytes + JOB_PAGE);
+    job_free(&j, &stray);
+    job_free(&j, &held);
+    finish(&j);
+}
+
 /* Where there is no memory besides, a tensor that stays lies in slots. They are served elsewhere,
  * at the same place in every iteration. */
 static void follow_stray_within_the_budget_is_worked_around(void **state)
@@ -513,7 +539,8 @@ static void follow_slot_in_use_is_stitched_from_its_rest(void **state)
          .class = PLEAT__CLASS_TRANSIENT}};
     pleat__plan_handle handle = {.chunks = LARGE + OTHER};
     pleat__plan_map map = {0};
-    pleat_plan plan = {.chunk_bytes = JOB_PAGE,
+    pleat_plan plan = {.unroll = 1,
+                       .chunk_bytes = JOB_PAGE,
                        .virtual_bytes = (LARGE + OTHER) * JOB_PAGE,
                        .physical_bytes = (LARGE + OTHER) * JOB_PAGE,
                        .steady = {.slots = slots, .slot_count = 2},
@@ -636,6 +663,7 @@ int main(void)
         cmocka_unit_test(follow_stray_of_the_first_iteration_lies_beside_the_plan),
         cmocka_unit_test(follow_large_stray_that_goes_takes_no_more),
         cmocka_unit_test(follow_stray_beside_dynamic_requests_takes_no_more),
+        cmocka_unit_test(follow_small_stray_beside_dynamic_requests_is_in_no_way),
         cmocka_unit_test(follow_stray_within_the_budget_is_worked_around),
         cmocka_unit_test(follow_small_stray_is_worked_around_at_any_time),
         cmocka_unit_test(follow_tensor_that_stays_may_come_early),

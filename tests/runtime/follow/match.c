@@ -90,6 +90,33 @@ static void match_leaves_a_beginning_that_went_otherwise(void **state)
         assert_int_equal(next(f, i), i);
 }
 
+/* Of two iterations that follow each other in a plan a mark is the nearest one's beginning. */
+static void match_mark_is_the_nearest_of_two_iterations(void **state)
+{
+    fixture *f = *state;
+    const uint32_t first = ITEMS % 2 == 0 ? 50 : 51, half = (ITEMS - first) / 2;
+    make(f, first);
+    f->matcher.iteration = half;
+    const uint32_t cursors[][2] = {{first, first},
+                                   {first + half / 3, first},
+                                   {first + half - half / 3, first + half},
+                                   {first + half, first + half},
+                                   {first + half + half / 3, first + half},
+                                   {ITEMS - half / 3, first}};
+    for (uint32_t i = 0; i < sizeof cursors / sizeof *cursors; i++) {
+        pleat__matcher_jump(&f->matcher, cursors[i][0]);
+        pleat__matcher_mark(&f->matcher);
+        assert_int_equal(f->matcher.cursor, cursors[i][1]);
+    }
+    /* What is left of either may come behind its mark. */
+    for (uint32_t end = first + half; end <= ITEMS; end += half) {
+        pleat__matcher_jump(&f->matcher, end - 2);
+        assert_int_equal(pleat__matcher_left(&f->matcher), 2);
+        pleat__matcher_mark(&f->matcher);
+        assert_int_equal(f->matcher.cursor, end - 2);
+    }
+}
+
 /* The job's mark and the recording's are not quite at the same place. */
 static void match_mark_before_the_last_requests_loses_none(void **state)
 {
@@ -473,6 +500,7 @@ int main(void)
         TEST(match_follows_beginning_then_iteration_after_iteration),
         TEST(match_mark_early_in_the_beginning_does_not_skip_it),
         TEST(match_leaves_a_beginning_that_went_otherwise),
+        TEST(match_mark_is_the_nearest_of_two_iterations),
         TEST(match_mark_before_the_last_requests_loses_none),
         TEST(match_extra_request_costs_itself_only),
         TEST(match_missing_request_costs_nothing_else),

@@ -1,0 +1,131 @@
+/*
+ * unroll.c: the steady iteration twice, where requests live until their like is there in the next.
+ *
+ * A batch is freed when the next one is on the device, and so is what a loop's variable holds until
+ * it is assigned again. Such a request meets itself, so it needs two places that take turns, and
+ * all that lies where the other one was takes turns with it. That is a loop whose values live
+ * longer than an iteration: its body is unrolled, each copy has places of its own, and placement
+ * sees two iterations as one (modulo variable expansion: Lam, "Software Pipelining", PLDI 1988,
+ * section 2.3). A plan of it has twice as many requests, so it is made only where such requests are
+ * larger than the chunk that they would share beside the plan (docs/decisions.md, D516).
+ */
+#include <plan/model/model.h>
+
+#include <internal/error.h>
+#include <string.h>
+
+#define COPIES 2u
+
+typedef struct unroll_job {
+    const pleat__model *model;
+    pleat_plan *plan;
+    uint32_t *behind; /* of each slot: when it is freed in the next iteration, or NEVER */
+} unroll_job;
+
+/* Whether the slot is dynamic for nothing but its life; *behind is when it is freed in the next
+ * iteration. */
+static bool lives_longer(const unroll_job *job, uint32_t index, uint32_t *behind)
+{
+    const pleat__slot *slot = &job->plan->steady.slots[index];
+    uint64_t largest;
+    *behind = PLEAT__NEVER;
+    if (slot->class != PLEAT__CLASS_DYNAMIC || slot->free_at != PLEAT__NEVER ||
+        !pleat__is_same_everywhere(job->model, index, &largest))
+        return false;
+    *behind = pleat__freed_behind(job->model, index);
+    return *behind < job->plan->steady.events;
+}
+
+static uint64_t find_longer(unroll_job *job)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < job->plan->steady.slot_count; i++)
+        if (lives_longer(job, i, &job->behind[i]))
+            bytes += pleat__rounded(job->plan->steady.slots[i].size);
+    return bytes;
+}
+
+/* The phases of one iteration behind those of the other. */
+static pleat_result unroll_phases(pleat_plan *plan)
+{
+    pleat__sequence *steady = &plan->steady;
+    uint32_t count = steady->phase_count;
+    pleat__phase *phases =
+        pleat__arena_alloc(plan->arena, (uint64_t)COPIES * count * sizeof *phases);
+    if (phases == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan's phases");
+    for (uint32_t i = 0; i < COPIES * count; i++) {
+        phases[i] = steady->phases[i % count];
+        phases[i].begin_at += i / count * steady->events;
+    }
+    pleat__arena_free(plan->arena, steady->phases);
+    steady->phases = phases;
+    steady->phase_count = COPIES * count;
+    return PLEAT_OK;
+}
+
+/* A slot in one of the copies. `events` are those of one iteration. */
+static pleat__slot copy_of(const unroll_job *job, uint32_t index, uint32_t copy, uint32_t events)
+{
+    pleat__slot slot = job->plan->steady.slots[index];
+    uint32_t freed = slot.free_at, behind = job->behind[index];
+    uint32_t later = 0; /* iterations */
+    if (behind != PLEAT__NEVER) {
+        freed = behind;
+        later = 1;
+    } else if (freed != PLEAT__NEVER) {
+        later = freed <= slot.alloc_at;
+    }
+    slot.alloc_at += copy * events;
+    if (freed != PLEAT__NEVER)
+        slot.free_at = (copy + later) % COPIES * events + freed;
+    return slot;
+}
+
+static pleat_result unroll(unroll_job *job)
+{
+    pleat_plan *plan = job->plan;
+    pleat__sequence *steady = &plan->steady;
+    uint32_t count = steady->slot_count, events = steady->events;
+    pleat__slot *slots = pleat__arena_alloc(plan->arena, (uint64_t)COPIES * count * sizeof *slots);
+    if (slots == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u slots", COPIES * count);
+    PLEAT_TRY(unroll_phases(plan));
+    for (uint32_t i = 0; i < COPIES * count; i++) {
+        pleat__slot *slot = &slots[i];
+        *slot = copy_of(job, i % count, i / count, events);
+        pleat__set_phases(steady, slot);
+        if (slot->class != PLEAT__CLASS_DYNAMIC || job->behind[i % count] != PLEAT__NEVER)
+            slot->class = pleat__steady_class(slot);
+    }
+    pleat__arena_free(plan->arena, steady->slots);
+    steady->slots = slots;
+    steady->slot_count = COPIES * count;
+    steady->events = COPIES * events;
+    plan->unroll = COPIES;
+    return PLEAT_OK;
+}
+
+static bool is_possible(const pleat_plan *plan)
+{
+    const pleat__sequence *steady = &plan->steady;
+    return steady->phase_count <= UINT16_MAX / COPIES && steady->slot_count <= UINT32_MAX / 4 &&
+           steady->events <= UINT32_MAX / 4;
+}
+
+pleat_result pleat__model_unroll(const pleat__model *model, pleat_plan *plan)
+{
+    unroll_job job = {.model = model, .plan = plan};
+    uint64_t count = plan->steady.slot_count;
+    if (!is_possible(plan))
+        return PLEAT_OK;
+    job.behind = pleat__arena_alloc(model->arena, (count + 1) * sizeof *job.behind);
+    if (job.behind == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the lives of %u requests",
+                           plan->steady.slot_count);
+    pleat_result result = PLEAT_OK;
+    if (find_longer(&job) > plan->chunk_bytes)
+        result = unroll(&job);
+    pleat__arena_free(model->arena, job.behind);
+    return result;
+}
