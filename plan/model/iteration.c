@@ -18,9 +18,10 @@
 #define GRAM          8u   /* requests in a row that say where an iteration begins */
 #define SKIPPED       16u  /* requests at its beginning that may be other ones the first time */
 #define HEAD          256u /* requests at its beginning that say so to the request */
-#define BEGINNINGS    8u   /* places tried */
-#define ALIGNED       2u   /* of them */
-#define NEARLY        32u  /* where all but one in so many agree no other is tried */
+#define BEGINNINGS    8u   /* places tried, and more ... */
+#define WORK          (1u << 24) /* ... while as many requests are compared (D519) */
+#define ALIGNED       2u         /* of them */
+#define NEARLY        32u        /* where all but one in so many agree no other is tried */
 
 static uint32_t item_at(const pleat__requests *requests, uint32_t position)
 {
@@ -190,16 +191,18 @@ static uint32_t keep_best(beginning *best, uint32_t count, uint32_t most, beginn
     return count;
 }
 
-/* Where within a stretch an iteration like the steady one begins: of the first BEGINNINGS places
- * where one may, the ALIGNED from which on most goes abreast, the later of two alike, which tells
- * the beginning from a model's load and from a later layer's or microbatch's in a thousandth of an
- * alignment's time. How many; the first is the best. */
+/* Where within a stretch an iteration like the steady one begins: of the first places where one may
+ * the ALIGNED from which on most goes abreast, the later of two alike, which tells the beginning
+ * from a model's load and from a later layer's or microbatch's in a thousandth of an alignment's
+ * time. How many; the first is the best. */
 static uint32_t find_beginnings(const pleat__requests *requests, const pleat__stretch *steady,
                                 pleat__stretch within, beginning best[ALIGNED])
 {
     uint32_t end = within.item + within.items, tried = 0, count = 0;
+    uint32_t most = WORK / (steady->items + 1);
+    most = most > BEGINNINGS ? most : BEGINNINGS;
     uint32_t least = (uint32_t)((uint64_t)steady->items * AGREE_PERCENT / 100);
-    for (uint32_t begin = within.item; begin + least <= end && tried < BEGINNINGS; begin++) {
+    for (uint32_t begin = within.item; begin + least <= end && tried < most; begin++) {
         if (!may_begin(requests, steady, end, begin))
             continue;
         beginning one = {begin, count_abreast(requests, steady, end, begin)};

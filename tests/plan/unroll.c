@@ -13,6 +13,7 @@
 
 #define MIB    (1ull << 20)
 #define LAYERS 10
+#define LOADED 200 /* layers' worth of requests of a model's load */
 
 /* A loop as programs have it: the batch is moved to the device while its variable still holds the
  * one before. */
@@ -39,6 +40,13 @@ static void load(loop *l)
     for (uint32_t i = 0; i < LAYERS; i++) {
         uint32_t wide = take(l, 2 * (10 + i % 2) * MIB, 0);
         (void)take(l, (10 + i % 2) * MIB, 0);
+        test_job_free(&l->j, wide);
+    }
+    for (uint32_t i = 0; l->loads && i < LOADED; i++) { /* as large as a layer's activations */
+        uint32_t odd = take(l, 3 * MIB, 0);
+        (void)take(l, (8 + i % 3) * MIB, 0);
+        uint32_t wide = take(l, 30 * MIB, 0);
+        test_job_free(&l->j, odd);
         test_job_free(&l->j, wide);
     }
 }
@@ -218,7 +226,7 @@ static void unroll_first_iteration_is_found_behind_the_load(void **state)
     pleat_trace *trace;
     pleat_plan *plan = plan_of(&l, 6, NULL, &trace);
     assert_int_equal(plan->unroll, 2);
-    assert_int_equal(plan->first.slot_count, 3 * LAYERS + 1 + 4 * LAYERS);
+    assert_int_equal(plan->first.slot_count, 2 * LAYERS + 3 * LOADED + 1 + 5 * LAYERS);
     assert_int_equal(count_without_place(&plan->first), 0);
     end(plan, trace);
 }
