@@ -152,8 +152,8 @@ static bool is_followed_by_its_like(const pleat__iteration *iteration, uint32_t 
     return iteration->profiles[profile].end_at == next->begin_at;
 }
 
-/* One that crosses the boundary is seen whole in a profile that another follows: behind the last
- * iteration comes what the end of the job does. */
+/* A request that outlives its iteration is seen whole in a profile that another follows: behind the
+ * last iteration comes what the end of the job does. */
 uint32_t pleat__freed_behind(const pleat__model *model, uint32_t index)
 {
     pleat__stretch steady = model->iteration.steady;
