@@ -4,6 +4,7 @@
 #include <plan/planner.h>
 
 #include <internal/error.h>
+#include <internal/format.h>
 #include <plan/base/options.h>
 #include <plan/fold/handover.h>
 #include <plan/fold/handover_table.h>
@@ -14,7 +15,6 @@
 #include <plan/sizes/planner.h>
 #include <plan/stweaver/reuse.h>
 #include <plan/stweaver/windows.h>
-#include <stdio.h>
 #include <string.h>
 
 struct planning {
@@ -45,11 +45,11 @@ static pleat_result note_options(struct planning *planning)
 {
     const pleat_plan_options *o = &planning->options;
     char text[256];
-    int length = snprintf(text, sizeof text,
-                          "algorithm=%s chunk=%llu seconds=%.9g max-maps=%u fold=%s "
-                          "lane-margin=%.9g",
-                          o->algorithm, (unsigned long long)o->chunk_bytes, o->seconds, o->max_maps,
-                          o->no_fold ? "no" : "yes", o->lane_margin);
+    int length = pleat__format(text, sizeof text,
+                               "algorithm=%s chunk=%llu seconds=%.9g max-maps=%u fold=%s "
+                               "lane-margin=%.9g",
+                               o->algorithm, (unsigned long long)o->chunk_bytes, o->seconds,
+                               o->max_maps, o->no_fold ? "no" : "yes", o->lane_margin);
     planning->plan->options = pleat__arena_alloc(planning->plan->arena, (size_t)length + 1);
     if (planning->plan->options == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan");

@@ -29,7 +29,10 @@ pleat_result pleat__fail_again(const pleat_error *error);
 void pleat__expect_text(void);
 PLEAT_PRINTF(2, 3) pleat_result pleat__told(pleat_result result, const char *format, ...);
 
-/* As pleat__fail, for the current errno: appends its text. */
+/* As pleat__fail, for a code of the system's, or the current errno: with its name ("ENOENT"), and
+ * its text behind this one. */
+PLEAT_PRINTF(3, 4)
+pleat_result pleat__fail_code(pleat_result result, int code, const char *format, ...);
 PLEAT_PRINTF(2, 3) pleat_result pleat__fail_errno(pleat_result result, const char *format, ...);
 
 /* Puts "context: " in front of this thread's last error text and returns `result`. */

@@ -59,7 +59,8 @@ typedef enum pleat_result {
 } pleat_result;
 
 /* The last failure on a thread. `native` is the driver's or the system's own number (a CUresult, an
- * errno), `native_name` its symbolic name, both zero or empty when the failure is Pleat's own. */
+ * errno), `native_name` its symbolic name ("CUDA_ERROR_OUT_OF_MEMORY", "ENOENT"; "errno 200" where
+ * Pleat knows none), both zero or empty when the failure is Pleat's own. */
 typedef struct pleat_error {
     pleat_result result;
     int native;

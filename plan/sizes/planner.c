@@ -11,12 +11,12 @@
  */
 #include <plan/sizes/planner_internal.h>
 
+#include <internal/format.h>
 #include <plan/base/options.h>
 #include <plan/lanes/lanes.h>
 #include <plan/sizes/layout.h>
 #include <plan/sizes/recipe.h>
 #include <plan/sizes/sums.h>
-#include <stdio.h>
 #include <string.h>
 
 #define CHOICES 4 /* each takes so much of the time for the search, where it needs it */
@@ -446,9 +446,10 @@ static pleat_result lay_out(pleat__planning *p)
 static pleat_result note_options(pleat__planning *p)
 {
     char text[160];
-    int length = snprintf(text, sizeof text, "elastic chunk=%llu seconds=%.9g lane-margin=%.9g",
-                          (unsigned long long)p->plan->chunk_bytes, p->plan_options.seconds,
-                          p->plan_options.lane_margin);
+    int length =
+        pleat__format(text, sizeof text, "elastic chunk=%llu seconds=%.9g lane-margin=%.9g",
+                      (unsigned long long)p->plan->chunk_bytes, p->plan_options.seconds,
+                      p->plan_options.lane_margin);
     p->plan->options = pleat__arena_alloc(p->plan->arena, (size_t)length + 1);
     if (p->plan->options == NULL)
         return pleat__no_recipe(p);

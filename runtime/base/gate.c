@@ -21,8 +21,7 @@ pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, plea
             pthread_mutex_destroy(&gate->lock);
     }
     return code == 0 ? PLEAT_OK
-                     : pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
-                                          "a runtime's lock could not be made (error %d)", code);
+                     : pleat__fail_code(PLEAT_E_LIMIT, code, "a runtime's lock could not be made");
 }
 
 void pleat__gate_release(pleat__gate *gate)

@@ -6,6 +6,7 @@
 #include <runtime/face/runtime_internal.h>
 
 #include <internal/error.h>
+#include <internal/format.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,9 +103,9 @@ const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t 
     if (!limits->is_limited)
         return limits->has_budget ? "a budget of" : "the device's";
     if (limits->is_measured)
-        snprintf(text, size, "what %s leaves (%.2f MiB, less %.2f MiB that are not Pleat's),",
-                 limits->world.name, (double)limits->world.bytes / (1 << 20),
-                 (double)limits->other_bytes / (1 << 20));
+        pleat__format(text, size, "what %s leaves (%.2f MiB, less %.2f MiB that are not Pleat's),",
+                      limits->world.name, (double)limits->world.bytes / (1 << 20),
+                      (double)limits->other_bytes / (1 << 20));
     else
         snprintf(text, size, "what %s leaves (what else the process has is not known),",
                  limits->world.name);

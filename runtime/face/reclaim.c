@@ -19,6 +19,7 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/format.h>
 #include <internal/range.h>
 #include <inttypes.h>
 #include <plan/base/plan.h>
@@ -167,7 +168,7 @@ static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
 
 static const char *mib(uint64_t bytes, char *buffer, size_t size)
 {
-    snprintf(buffer, size, "%.2f MiB", (double)bytes / (1 << 20));
+    pleat__format(buffer, size, "%.2f MiB", (double)bytes / (1 << 20));
     return buffer;
 }
 

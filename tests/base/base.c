@@ -1,6 +1,7 @@
 /*
  * base.c: results and their texts, the thread's last error, ranges, arenas.
  */
+#include "commas.h"
 #include "test.h"
 
 #include <errno.h>
@@ -37,8 +38,29 @@ static void error_keeps_code_and_context(void **state)
     assert_result(pleat__fail_errno(PLEAT_E_IO, "open 'x'"), PLEAT_E_IO);
     assert_string_equal(pleat_last_error()->text, "open 'x': No such file or directory");
     assert_int_equal(pleat_last_error()->native, ENOENT);
+    assert_string_equal(pleat_last_error()->native_name, "ENOENT");
+    errno = EFBIG;
+    assert_result(pleat__fail_errno(PLEAT_E_IO, "write 'x'"), PLEAT_E_IO);
+    assert_string_equal(pleat_last_error()->native_name, "EFBIG");
+    errno = 9999;
+    assert_result(pleat__fail_errno(PLEAT_E_IO, "write 'x'"), PLEAT_E_IO);
+    assert_string_equal(pleat_last_error()->native_name, "errno 9999");
     assert_result(pleat__fail_again(&first), PLEAT_E_DRIVER);
     assert_memory_equal(pleat_last_error(), &first, sizeof first);
+}
+
+static void error_numbers_have_a_point_in_every_locale(void **state)
+{
+    (void)state;
+    test_commas_begin();
+    assert_result(pleat__fail(PLEAT_E_LIMIT, "%.2f MiB", 1.5), PLEAT_E_LIMIT);
+    assert_string_equal(pleat_last_error()->text, "1.50 MiB");
+    assert_result(pleat__context(PLEAT_E_LIMIT, "%g s", 0.25), PLEAT_E_LIMIT);
+    assert_string_equal(pleat_last_error()->text, "0.25 s: 1.50 MiB");
+    char text[16];
+    snprintf(text, sizeof text, "%.1f", 0.5);
+    assert_string_equal(text, "0,5"); /* the program's own is as it was */
+    test_commas_end();
 }
 
 static void error_that_is_kept_is_of_its_own_result(void **state)
@@ -252,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(result_every_one_has_name_and_text),
         cmocka_unit_test(error_keeps_code_and_context),
+        cmocka_unit_test(error_numbers_have_a_point_in_every_locale),
         cmocka_unit_test(error_that_is_kept_is_of_its_own_result),
         cmocka_unit_test(error_long_texts_are_cut),
         cmocka_unit_test(range_arithmetic_says_overflow),

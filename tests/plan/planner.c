@@ -2,6 +2,7 @@
  * planner.c: from traces to plans: the iteration is found, classes are told apart, and no two slots
  * that are live together overlap.
  */
+#include "commas.h"
 #include "test.h"
 
 #include <math.h>
@@ -481,6 +482,22 @@ static void planner_gives_the_same_plan_twice(void **state)
     pleat_trace_free(trace);
 }
 
+/* What a plan says of the options that it was made with is a part of its file. */
+static void planner_notes_options_alike_in_every_locale(void **state)
+{
+    (void)state;
+    static const uint64_t odd_sizes[] = {7000, 9000, 8000};
+    pleat_trace *trace = job_make(true, odd_sizes, 3);
+    pleat_plan *plan;
+    test_commas_begin();
+    assert_ok(pleat_plan_make(trace, NULL, &plan));
+    assert_non_null(strstr(plan->options, "seconds=0.5 "));
+    assert_non_null(strstr(plan->options, "lane-margin=1.15"));
+    pleat_plan_free(plan);
+    test_commas_end();
+    pleat_trace_free(trace);
+}
+
 /* Two requests of which one lives an event and the other 2^27 more have nothing in common, though
  * 32 times that is 2^32. */
 static void planner_tells_long_lives_apart(void **state)
@@ -560,6 +577,7 @@ int main(void)
         cmocka_unit_test(planner_refuses_what_does_not_repeat),
         cmocka_unit_test(planner_refuses_bad_options),
         cmocka_unit_test(planner_gives_the_same_plan_twice),
+        cmocka_unit_test(planner_notes_options_alike_in_every_locale),
         cmocka_unit_test(planner_tells_long_lives_apart),
         cmocka_unit_test(planner_numbers_the_phases_of_many_labels),
     };

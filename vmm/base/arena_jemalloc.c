@@ -69,8 +69,7 @@ pleat_result pleat__blocks_open(pleat__arena **out)
     size_t size = sizeof index;
     int code = JE(mallctl)("arenas.create", &index, &size, NULL, 0);
     if (code != 0)
-        return pleat__fail_native(PLEAT_E_NO_MEMORY, code, "errno",
-                                  "no jemalloc arena could be made (error %d)", code);
+        return pleat__fail_code(PLEAT_E_NO_MEMORY, code, "no jemalloc arena could be made");
     int flags = MALLOCX_ARENA(index) | MALLOCX_TCACHE_NONE;
     jemalloc_arena *made = JE(mallocx)(sizeof *made, flags | MALLOCX_ZERO);
     if (made == NULL) {

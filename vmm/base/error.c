@@ -3,6 +3,7 @@
  */
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/format.h>
 
 #include <errno.h>
 #include <stdarg.h>
@@ -56,7 +57,7 @@ static void set_error(pleat_result result, int native, const char *native_name, 
     last_error.result = result;
     last_error.native = native;
     snprintf(last_error.native_name, sizeof last_error.native_name, "%s", native_name);
-    vsnprintf(last_error.text, sizeof last_error.text, format, arguments);
+    pleat__format_list(last_error.text, sizeof last_error.text, format, arguments);
     told = true;
 }
 
@@ -120,18 +121,64 @@ pleat_result pleat__told(pleat_result result, const char *format, ...)
     return result;
 }
 
-pleat_result pleat__fail_errno(pleat_result result, const char *format, ...)
+/* What the system's calls say of files, memory, threads and locks. strerrorname_np is of glibc 2.32
+ * on, and what is built here runs on older ones. */
+#define CODE(name)                                                                                 \
+    {                                                                                              \
+        name, #name                                                                                \
+    }
+static const struct {
+    int code;
+    const char *name;
+} codes[] = {
+    CODE(EPERM),        CODE(ENOENT),     CODE(ESRCH),          CODE(EINTR),     CODE(EIO),
+    CODE(ENXIO),        CODE(E2BIG),      CODE(ENOEXEC),        CODE(EBADF),     CODE(ECHILD),
+    CODE(EAGAIN),       CODE(ENOMEM),     CODE(EACCES),         CODE(EFAULT),    CODE(ENOTBLK),
+    CODE(EBUSY),        CODE(EEXIST),     CODE(EXDEV),          CODE(ENODEV),    CODE(ENOTDIR),
+    CODE(EISDIR),       CODE(EINVAL),     CODE(ENFILE),         CODE(EMFILE),    CODE(ENOTTY),
+    CODE(ETXTBSY),      CODE(EFBIG),      CODE(ENOSPC),         CODE(ESPIPE),    CODE(EROFS),
+    CODE(EMLINK),       CODE(EPIPE),      CODE(EDOM),           CODE(ERANGE),    CODE(EDEADLK),
+    CODE(ENAMETOOLONG), CODE(ENOLCK),     CODE(ENOSYS),         CODE(ENOTEMPTY), CODE(ELOOP),
+    CODE(EOVERFLOW),    CODE(EOPNOTSUPP), CODE(ESTALE),         CODE(EDQUOT),    CODE(ETIMEDOUT),
+    CODE(ECANCELED),    CODE(EOWNERDEAD), CODE(ENOTRECOVERABLE)};
+#undef CODE
+
+static const char *name_of(int code, char *text, size_t size)
 {
-    int code = errno;
-    char reason[128];
-    va_list arguments;
-    va_start(arguments, format);
-    set_error(result, code, "errno", format, arguments);
-    va_end(arguments);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i].code == code)
+            return codes[i].name;
+    snprintf(text, size, "errno %d", code);
+    return text;
+}
+
+static pleat_result fail_code(pleat_result result, int code, const char *format, va_list arguments)
+{
+    char reason[128], name[32];
+    set_error(result, code, name_of(code, name, sizeof name), format, arguments);
     /* The GNU strerror_r returns its text, which may or may not lie in the buffer. */
     const char *text = strerror_r(code, reason, sizeof reason);
     size_t used = strlen(last_error.text);
     snprintf(last_error.text + used, sizeof last_error.text - used, ": %s", text);
+    return result;
+}
+
+pleat_result pleat__fail_code(pleat_result result, int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fail_code(result, code, format, arguments);
+    va_end(arguments);
+    return result;
+}
+
+pleat_result pleat__fail_errno(pleat_result result, const char *format, ...)
+{
+    int code = errno;
+    va_list arguments;
+    va_start(arguments, format);
+    fail_code(result, code, format, arguments);
+    va_end(arguments);
     return result;
 }
 
@@ -141,7 +188,7 @@ pleat_result pleat__context(pleat_result result, const char *format, ...)
     memcpy(was, last_error.text, sizeof was);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(last_error.text, sizeof last_error.text, format, arguments);
+    pleat__format_list(last_error.text, sizeof last_error.text, format, arguments);
     va_end(arguments);
     size_t used = strlen(last_error.text);
     snprintf(last_error.text + used, sizeof last_error.text - used, ": %s", was);

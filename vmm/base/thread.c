@@ -32,8 +32,7 @@ pleat_result pleat__thread_start(pleat__thread *thread, const char *name, void *
     int code = pthread_create(&thread->id, NULL, run_own, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0)
-        return pleat__fail_native(PLEAT_E_LIMIT, code, "errno",
-                                  "the thread %s could not be started (error %d)", name, code);
+        return pleat__fail_code(PLEAT_E_LIMIT, code, "the thread %s could not be started", name);
     pthread_setname_np(thread->id, name);
     return PLEAT_OK;
 }
