@@ -6,6 +6,17 @@
  * ERRORS     The text of the last failure on the calling thread, with the driver's or the
  *            system's own code, is kept by pleat_last_error(). It stays valid until the next
  *            failing call on that thread. A successful call does not clear it.
+ *            Where a call fails, what it gives through a pointer is as it was before, but for
+ *            pleat_alloc's address, which is 0.
+ * NULL       It is allowed where the text of a function or of a field says so, and in calls that
+ *            destroy or free something, which do nothing then. Anywhere else it is the caller's
+ *            fault, and what happens is undefined.
+ * SIZES      A struct that begins with `size` is as long as that says: the caller sets it to sizeof
+ *            the struct. It grows at its end. An older, shorter one is as if the rest were not set.
+ *            A longer one, which a newer header has, is taken where what this library does not know
+ *            is 0; in one that the library fills in that becomes 0. PLEAT_E_ABI, with the struct's
+ *            name, where it is shorter than it ever was, or has something else there. The table of
+ *            a backend has a rule of its own (pleat/vmm.h).
  * UNITS      Sizes and offsets are bytes unless a name says chunks or pages.
  * THREADS    Everything in this header may be called from any thread.
  */

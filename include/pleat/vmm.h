@@ -150,16 +150,18 @@ typedef struct pleat_vmm {
     void *self;
 } pleat_vmm;
 
-/* The host backend: `devices` fake devices of `device_bytes` each (0: 140 GiB). Memory is sparse: a
- * chunk costs host memory only where it is touched. */
+/* The host backend: `devices` fake devices of `device_bytes` each. Memory is sparse: a chunk costs
+ * host memory only where it is touched. */
 typedef struct pleat_host_options {
-    uint32_t size; /* sizeof(pleat_host_options) */
-    int devices;   /* 0: 1 */
-    uint64_t device_bytes;
-    uint64_t granularity; /* 0: 2 MiB */
+    uint32_t size;         /* sizeof(pleat_host_options) */
+    int devices;           /* 0: 1; 64 at most */
+    uint64_t device_bytes; /* 0: 140 GiB; a granule at least, 64 TiB at most */
+    uint64_t granularity;  /* 0: 2 MiB; a power of two from 32 KiB (or the page) to 2 MiB */
 } pleat_host_options;
 
-/* options may be NULL: all defaults. */
+/* options may be NULL: all defaults. PLEAT_E_INVALID names the option that is out of range.
+ * PLEAT_E_IO: a device is a file, and the process may have no more of them, or none so large
+ * (ulimit -f). */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_vmm_host(const pleat_host_options *options,
                                                       pleat_vmm *out);
 /* Which byte of the device backs an address of the host backend: an offset in the device's memory

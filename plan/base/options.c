@@ -4,6 +4,7 @@
 #include <plan/base/options.h>
 
 #include <internal/error.h>
+#include <internal/sized.h>
 #include <math.h>
 #include <plan/base/plan.h>
 
@@ -29,11 +30,8 @@ static pleat_result check(const pleat_plan_options *options)
 
 pleat_result pleat__plan_options_read(const pleat_plan_options *options, pleat_plan_options *out)
 {
-    static const pleat_plan_options none = {.size = sizeof none, .seconds = NAN};
-    *out = options != NULL ? *options : none;
-    if (out->size != sizeof *out)
-        return pleat__fail(PLEAT_E_ABI, "pleat_plan_options of %u bytes, this library's have %zu",
-                           out->size, sizeof *out);
+    *out = (pleat_plan_options){.seconds = NAN};
+    PLEAT_TRY(pleat__read_sized("pleat_plan_options", options, sizeof *out, out, sizeof *out));
     if (out->algorithm == NULL)
         out->algorithm = "auto";
     if (out->chunk_bytes == 0)

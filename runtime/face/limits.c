@@ -7,6 +7,7 @@
 
 #include <internal/error.h>
 #include <internal/format.h>
+#include <internal/sized.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,6 +116,7 @@ const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t 
 pleat_result pleat_limits_of(pleat_runtime *runtime, pleat_limits *out)
 {
     PLEAT__TRY_HERE(runtime);
+    PLEAT_TRY(pleat__check_sized("pleat_limits", out->size, sizeof *out));
     pleat__gate_lock_turn(&runtime->gate);
     pleat__limits_measure(runtime);
     const pleat__limits *limits = &runtime->limits;
@@ -128,8 +130,6 @@ pleat_result pleat_limits_of(pleat_runtime *runtime, pleat_limits *out)
                                             : "the device";
     snprintf(all.name, sizeof all.name, "%s", name);
     pleat__gate_unlock(&runtime->gate);
-    if (out->size < sizeof(uint32_t) || out->size > sizeof all)
-        return pleat__fail(PLEAT_E_ABI, "pleat_limits of %u bytes: set its size field", out->size);
-    memcpy(out, &all, all.size);
+    pleat__fill_sized(out, all.size, &all, sizeof all);
     return PLEAT_OK;
 }

@@ -23,9 +23,11 @@ static pleat_result search(const pleat_plan *plan, const pleat__x *x, uint64_t b
                            (unsigned long long)running);
     PLEAT_TRY(pleat__elastic_fit(plan, bytes, x, one, &largest, &physical));
     /* largest.u is a multiple of one sample's. */
-    *most = largest.u.num * one.den / (largest.u.den * one.num);
-    return *most != 0 ? PLEAT_OK
-                      : pleat__fail(PLEAT_E_NOT_FOUND, "not even a microbatch of 1 would fit");
+    uint64_t found = largest.u.num * one.den / (largest.u.den * one.num);
+    if (found == 0)
+        return pleat__fail(PLEAT_E_NOT_FOUND, "not even a microbatch of 1 would fit");
+    *most = found;
+    return PLEAT_OK;
 }
 
 static pleat_result search_recording(pleat_runtime *runtime, uint64_t bytes, uint64_t running,
@@ -53,7 +55,6 @@ static pleat_result search_recording(pleat_runtime *runtime, uint64_t bytes, uin
 pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint64_t *most)
 {
     PLEAT__TRY_HERE(runtime);
-    *most = 0;
     if (running == 0)
         return pleat__fail(PLEAT_E_INVALID, "a microbatch of 0");
     if (runtime->ops->parameter == NULL)

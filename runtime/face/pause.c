@@ -8,6 +8,7 @@
 #include <internal/check.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/sized.h>
 #include <string.h>
 
 /* What a pause or a resume does at a time: so much of it, and at most so many bytes, so that the
@@ -339,12 +340,8 @@ static pleat_result pause_locked(pleat_runtime *runtime, uint32_t tag, uint32_t 
 static pleat_result read_options(const pleat_pause_options *given, pleat_pause_options *options)
 {
     *options = (pleat_pause_options){.offload = PLEAT_OFFLOAD_HOST};
-    if (given == NULL)
-        return PLEAT_OK;
-    if (given->size < sizeof(uint32_t))
-        return pleat__fail(PLEAT_E_ABI, "pleat_pause_options of %u bytes: set its size field",
-                           given->size);
-    memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
+    PLEAT_TRY(
+        pleat__read_sized("pleat_pause_options", given, sizeof *options, options, sizeof *options));
     return options->offload <= PLEAT_OFFLOAD_DISCARD
                ? PLEAT_OK
                : pleat__fail(PLEAT_E_INVALID, "pause: offload %u is not known", options->offload);

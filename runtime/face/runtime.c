@@ -15,13 +15,9 @@
 static pleat_result read_options(const pleat_runtime_options *given, pleat_runtime_options *options)
 {
     *options = (pleat_runtime_options){0};
-    if (given == NULL)
-        return PLEAT_OK;
-    if (given->size < offsetof(pleat_runtime_options, memory_callback))
-        return pleat__fail(PLEAT_E_ABI, "pleat_runtime_options of %u bytes: set its size field",
-                           given->size);
-    memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
-    return PLEAT_OK;
+    return pleat__read_sized("pleat_runtime_options", given,
+                             offsetof(pleat_runtime_options, memory_callback), options,
+                             sizeof *options);
 }
 
 static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_options *options,
@@ -726,11 +722,13 @@ void pleat_on_freed(pleat_runtime *runtime, pleat_freed_callback callback, void 
 pleat_result pleat_canary_of(pleat_runtime *runtime, pleat_canary *out)
 {
     PLEAT__TRY_HERE(runtime);
-    *out = (pleat_canary){0};
     if (runtime->canary.paint == NULL)
         return pleat__fail(PLEAT_E_STATE, "this runtime was made without the setting canary:on");
+    pleat_canary found = {0};
     pleat__gate_lock(&runtime->gate);
-    out->checked = runtime->canary.checked;
+    found.checked = runtime->canary.checked;
     pleat__gate_unlock(&runtime->gate);
-    return pleat__paint_counted(runtime->canary.paint, &out->words, &out->first);
+    PLEAT_TRY(pleat__paint_counted(runtime->canary.paint, &found.words, &found.first));
+    *out = found;
+    return PLEAT_OK;
 }

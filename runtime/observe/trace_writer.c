@@ -9,6 +9,7 @@
 #include <runtime/observe/trace_writer.h>
 
 #include <internal/error.h>
+#include <internal/sized.h>
 #include <internal/utf8.h>
 #include <plan/trace/import.h>
 #include <string.h>
@@ -25,11 +26,8 @@ pleat_result pleat__record_begin(pleat__record *record, pleat__arena *arena, int
     pleat_record_options options = {0};
     if (record->trace != NULL)
         return pleat__fail(PLEAT_E_STATE, "this runtime records already");
-    if (given != NULL && given->size < sizeof(uint32_t))
-        return pleat__fail(PLEAT_E_ABI, "pleat_record_options of %u bytes: set its size field",
-                           given->size);
-    if (given != NULL)
-        memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
+    PLEAT_TRY(
+        pleat__read_sized("pleat_record_options", given, sizeof options, &options, sizeof options));
     *record = (pleat__record){
         .number = record->number + 1,
         .arena = arena,

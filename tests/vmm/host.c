@@ -6,6 +6,7 @@
 #include "../test.h"
 
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <vmm/space.h>
 
@@ -81,39 +82,39 @@ static void host_large_device_window_in_use(void **state)
 static void host_map_limit_is_named(void **state)
 {
     (void)state;
-    enum { PAGES = 80000, STEP = 4000 };
+    enum { PAGES = 80000, STEP = 4000, GRANULE = 32768 };
     pleat_vmm vmm;
     pleat_va va;
     pleat_handle handle;
-    pleat_host_options options = {.size = sizeof options, .granularity = 4096};
+    pleat_host_options options = {.size = sizeof options, .granularity = GRANULE};
     FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
     unsigned long long limit = 0;
     assert_non_null(file);
     assert_int_equal(fscanf(file, "%llu", &limit), 1);
     fclose(file);
     assert_ok(pleat_vmm_host(&options, &vmm));
-    assert_ok(vmm.ops->reserve(vmm.self, 0, PAGES * 4096, 0, &va));
-    assert_ok(vmm.ops->create(vmm.self, 0, 4096, 0, &handle));
+    assert_ok(vmm.ops->reserve(vmm.self, 0, (uint64_t)PAGES * GRANULE, 0, &va));
+    assert_ok(vmm.ops->create(vmm.self, 0, GRANULE, 0, &handle));
     pleat_result result = PLEAT_OK;
     uint64_t done = 0;
     while (done < PAGES && result == PLEAT_OK) { /* aliases of one piece never join */
         for (uint64_t p = done; p < done + STEP; p++)
-            assert_ok(vmm.ops->map(vmm.self, va + p * 4096, 4096, handle));
-        result = vmm.ops->set_access(vmm.self, va + done * 4096, STEP * 4096, device, 1);
+            assert_ok(vmm.ops->map(vmm.self, va + p * GRANULE, GRANULE, handle));
+        result = vmm.ops->set_access(vmm.self, va + done * GRANULE, STEP * GRANULE, device, 1);
         done += STEP;
     }
     if (limit < PAGES) { /* else this machine allows more than the test needs */
         assert_result(result, PLEAT_E_LIMIT);
         assert_non_null(strstr(pleat_last_error()->text, "vm.max_map_count"));
-        assert_true(readable(va + (done - STEP - 1) * 4096));
-        assert_false(readable(va + (done - 1) * 4096)); /* it changed nothing */
+        assert_true(readable(va + (done - STEP - 1) * GRANULE));
+        assert_false(readable(va + (done - 1) * GRANULE)); /* it changed nothing */
         uint64_t areas = holdings(&vmm).areas;
-        assert_ok(vmm.ops->unmap(vmm.self, va, STEP * 4096));
+        assert_ok(vmm.ops->unmap(vmm.self, va, STEP * GRANULE));
         assert_int_equal(holdings(&vmm).areas, areas - STEP + 1); /* the hidden part is one */
-        assert_ok(vmm.ops->unmap(vmm.self, va + STEP * 4096, (done - STEP) * 4096));
+        assert_ok(vmm.ops->unmap(vmm.self, va + STEP * GRANULE, (done - STEP) * GRANULE));
     } else {
         assert_result(result, PLEAT_OK);
-        assert_ok(vmm.ops->unmap(vmm.self, va, PAGES * 4096));
+        assert_ok(vmm.ops->unmap(vmm.self, va, (uint64_t)PAGES * GRANULE));
     }
     assert_int_equal(holdings(&vmm).areas, 1);
     assert_ok(vmm.ops->release(vmm.self, handle));
@@ -431,11 +432,59 @@ static void host_refuses_odd_options(void **state)
     assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
     options = (pleat_host_options){.size = sizeof options, .granularity = 3 << 20};
     assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
-    options = (pleat_host_options){.size = sizeof options, .granularity = 512};
-    assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
+    static const uint64_t granularities[] = {512, 4096, 16 << 10, 3 << 20, 4 << 20, 1ull << 63};
+    for (size_t i = 0; i < sizeof granularities / sizeof *granularities; i++) {
+        options = (pleat_host_options){.size = sizeof options, .granularity = granularities[i]};
+        assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
+        assert_non_null(strstr(pleat_last_error()->text, "granularity"));
+    }
+    static const uint64_t sizes[] = {1, 2 * MIB - 1, (64ull << 40) + 1, UINT64_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        options = (pleat_host_options){.size = sizeof options, .device_bytes = sizes[i]};
+        assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
+        assert_non_null(strstr(pleat_last_error()->text, "device_bytes"));
+    }
     uint64_t ns;
     pleat_vmm other = {0};
     assert_result(pleat__host_modelled_ns(&other, &ns, NULL), PLEAT_E_INVALID);
+}
+
+/* As batch systems limit it. A kernel that were asked would end the process. */
+static void host_file_limit_is_told(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit low = {.rlim_cur = GIB, .rlim_max = before.rlim_max};
+    pleat_vmm vmm;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    pleat_result result = pleat_vmm_host(NULL, &vmm);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_result(result, PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "ulimit -f"));
+    assert_string_equal(pleat_last_error()->native_name, "EFBIG");
+}
+
+/* The least and the largest of what is allowed. */
+static void host_options_serve_a_runtime(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[][2] = {
+        {32 << 10, 32 << 10}, {32 << 10, 64ull << 40}, {2 * MIB, 2 * MIB}, {2 * MIB, 64ull << 40}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        pleat_vmm vmm;
+        pleat__arena *arena;
+        pleat__space *space;
+        const pleat__space_options none = {0};
+        const pleat_host_options options = {
+            .size = sizeof options, .granularity = sizes[i][0], .device_bytes = sizes[i][1]};
+        assert_ok(pleat_vmm_host(&options, &vmm));
+        assert_ok(pleat__arena_create(&arena));
+        assert_ok(pleat__space_create(vmm, arena, &none, &space));
+        pleat__space_destroy(space);
+        pleat__arena_destroy(arena);
+        pleat_vmm_destroy(&vmm);
+    }
 }
 
 int main(void)
@@ -454,6 +503,8 @@ int main(void)
         cmocka_unit_test(host_clock_by_hand),
         cmocka_unit_test(host_models_what_calls_would_cost),
         cmocka_unit_test(host_refuses_odd_options),
+        cmocka_unit_test(host_file_limit_is_told),
+        cmocka_unit_test(host_options_serve_a_runtime),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <vmm/space.h>
 
-#define GRANULE 4096u
+#define GRANULE 32768u
 enum { MOST_CHUNKS = 40, MOST_RANGES = 30, MOST_RUN = 6, STEPS = 6000, BUDGET = 60 };
 
 typedef struct held {

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <vmm/host/host.h>
 
-#define GRANULE 4096u
+#define GRANULE 32768u
 enum { THREADS = 16, BUDGET = 48, ROUNDS = 400, MOST = 6 };
 
 typedef struct shared {

@@ -14,16 +14,21 @@
 #include <internal/check.h>
 #include <internal/error.h>
 #include <internal/range.h>
+#include <internal/sized.h>
 #include <internal/thread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define DEFAULT_DEVICE_BYTES (140ull << 30) /* D480 */
 #define DEFAULT_GRANULARITY  (2ull << 20)
 #define FILE_BYTES           (1ull << 62)
+#define LEAST_GRANULARITY    (32ull << 10) /* that a runtime can account for (D480) */
+#define MOST_GRANULARITY     (2ull << 20)
+#define MOST_DEVICE_BYTES    (64ull << 40) /* a process has addresses for (D480) */
 #define SPARE_AREAS          2048 /* left for the process's own libraries, heap and threads */
 
 const pleat__host_costs pleat__host_costs_h200 = {
@@ -153,9 +158,17 @@ static pleat_result add_memory(pleat__host *host, int device, uint64_t bytes, in
     return PLEAT_OK;
 }
 
-/* A memfd of `bytes`; -1 with the error text set. */
+/* A memfd of `bytes`; -1 with the error text set. Beyond what the process's files may have the
+ * kernel would end it by a signal, SIGXFSZ. */
 static int make_file(const char *name, uint64_t bytes)
 {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+        pleat__fail_code(PLEAT_E_IO, EFBIG,
+                         "memfd of %llu bytes: this process's files may have %llu (ulimit -f)",
+                         (unsigned long long)bytes, (unsigned long long)limit.rlim_cur);
+        return -1;
+    }
     int file = memfd_create(name, MFD_CLOEXEC);
     if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
         return file;
@@ -380,24 +393,28 @@ static uint64_t read_area_limit(void)
 static pleat_result check_options(const pleat_host_options *options, pleat_host_options *out)
 {
     *out = (pleat_host_options){0};
-    if (options != NULL) {
-        if (options->size < sizeof(uint32_t))
-            return pleat__fail(PLEAT_E_ABI, "host options: size %u", options->size);
-        memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
-    }
+    PLEAT_TRY(pleat__read_sized("pleat_host_options", options, sizeof *out, out, sizeof *out));
     out->devices = out->devices == 0 ? 1 : out->devices;
     out->granularity = out->granularity == 0 ? DEFAULT_GRANULARITY : out->granularity;
     out->device_bytes = out->device_bytes == 0 ? DEFAULT_DEVICE_BYTES : out->device_bytes;
     if (out->devices < 0 || out->devices > PLEAT__DEVICES)
         return pleat__fail(PLEAT_E_INVALID, "host options: %d devices; 1 to %d are allowed",
                            out->devices, PLEAT__DEVICES);
-    long page = sysconf(_SC_PAGESIZE);
-    if (!pleat__is_power_of_two(out->granularity) || out->granularity < (uint64_t)page ||
-        out->granularity > FILE_BYTES || out->device_bytes > FILE_BYTES)
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t least = page > LEAST_GRANULARITY ? page : LEAST_GRANULARITY;
+    if (!pleat__is_power_of_two(out->granularity) || out->granularity < least ||
+        out->granularity > MOST_GRANULARITY)
         return pleat__fail(PLEAT_E_INVALID,
-                           "host options: granularity %llu: a power of two of at least %ld is "
-                           "wanted, and at most 2^62 bytes a device",
-                           (unsigned long long)out->granularity, page);
+                           "host options: a granularity of %llu bytes; powers of two from %llu to "
+                           "%llu are allowed",
+                           (unsigned long long)out->granularity, (unsigned long long)least,
+                           MOST_GRANULARITY);
+    if (out->device_bytes < out->granularity || out->device_bytes > MOST_DEVICE_BYTES)
+        return pleat__fail(PLEAT_E_INVALID,
+                           "host options: device_bytes %llu; from a granule, %llu, to 2^46 are "
+                           "allowed",
+                           (unsigned long long)out->device_bytes,
+                           (unsigned long long)out->granularity);
     return PLEAT_OK;
 }
 
