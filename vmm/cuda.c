@@ -18,12 +18,13 @@
 #include "table.h"
 
 #include <internal/error.h>
+#include <internal/process.h>
 #include <internal/thread.h>
 
-typedef struct event {
+typedef struct kept_event {
     CUevent event;
     int device;
-} event;
+} kept_event;
 
 #define MOST_ACCESS PLEAT__DEVICES
 
@@ -384,16 +385,16 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
 
 /* ---- events ---- */
 
-static event *of_event(pleat_event handle)
+static kept_event *of_event(pleat_event handle)
 {
-    return (event *)(uintptr_t)handle;
+    return (kept_event *)(uintptr_t)handle;
 }
 
 static pleat_result event_create(void *self, int device, pleat_event *out)
 {
     pleat__cuda *cuda = self;
     PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
-    event *made = pleat__arena_alloc(cuda->arena, sizeof *made);
+    kept_event *made = pleat__arena_alloc(cuda->arena, sizeof *made);
     if (made == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an event's record");
     pleat_result result;
@@ -416,7 +417,7 @@ static pleat_result no_event(const char *verb)
 static pleat_result event_destroy(void *self, pleat_event handle)
 {
     pleat__cuda *cuda = self;
-    event *found = of_event(handle);
+    kept_event *found = of_event(handle);
     if (found == NULL)
         return no_event("event_destroy");
     pleat_result result;
@@ -444,7 +445,7 @@ static pleat_result outside_graph(pleat__cuda *cuda, int device, pleat_stream st
 static pleat_result event_record(void *self, pleat_event handle, pleat_stream stream)
 {
     pleat__cuda *cuda = self;
-    const event *found = of_event(handle);
+    const kept_event *found = of_event(handle);
     if (found == NULL)
         return no_event("event_record");
     pleat_result result = outside_graph(cuda, found->device, stream, "event_record");
@@ -457,7 +458,7 @@ static pleat_result event_record(void *self, pleat_event handle, pleat_stream st
 static pleat_result event_query(void *self, pleat_event handle)
 {
     pleat__cuda *cuda = self;
-    const event *found = of_event(handle);
+    const kept_event *found = of_event(handle);
     if (found == NULL)
         return no_event("event_query");
     bool pushed;
@@ -471,7 +472,7 @@ static pleat_result event_query(void *self, pleat_event handle)
 static pleat_result event_wait(void *self, pleat_event handle)
 {
     pleat__cuda *cuda = self;
-    const event *found = of_event(handle);
+    const kept_event *found = of_event(handle);
     if (found == NULL)
         return no_event("event_wait");
     pleat_result result;
@@ -482,7 +483,7 @@ static pleat_result event_wait(void *self, pleat_event handle)
 static pleat_result stream_wait(void *self, pleat_stream stream, pleat_event handle)
 {
     pleat__cuda *cuda = self;
-    const event *found = of_event(handle);
+    const kept_event *found = of_event(handle);
     if (found == NULL)
         return no_event("stream_wait");
     pleat_result result = outside_graph(cuda, found->device, stream, "stream_wait");
@@ -507,11 +508,7 @@ static void destroy(void *self)
     pleat__arena_destroy(cuda->arena);
 }
 
-static const pleat_vmm_ops cuda_ops = {
-    .abi = PLEAT_VMM_ABI,
-    .size = sizeof(pleat_vmm_ops),
-    .name = "cuda",
-    .destroy = destroy,
+static const pleat_vmm_ops plain = {
     .device_count = device_count,
     .granularity = granularity,
     .memory_info = memory_info,
@@ -530,7 +527,6 @@ static const pleat_vmm_ops cuda_ops = {
     .event_query = event_query,
     .event_wait = event_wait,
     .stream_wait = stream_wait,
-    .clock_ns = pleat__vmm_clock_ns,
     .identify = pleat__cuda_identify,
     .process_memory = pleat__cuda_process_memory,
     .stream_create = pleat__cuda_make_stream,
@@ -539,6 +535,30 @@ static const pleat_vmm_ops cuda_ops = {
     .host_free = pleat__cuda_host_free,
     .copy = pleat__cuda_copy,
     .copy_by_threads = pleat__cuda_copy_by_threads,
+};
+
+static pleat_result here(const void *self)
+{
+    const pleat__cuda *cuda = self;
+    return cuda->process == pleat__process_now() ? PLEAT_OK : pleat__process_forked("backend");
+}
+PLEAT__VMM_VERBS(PLEAT__VMM_GUARD)
+
+/* A child's copy goes with the child. */
+static void here_destroy(void *self)
+{
+    const pleat__cuda *cuda = self;
+    if (cuda->process == pleat__process_now())
+        destroy(self);
+}
+
+static const pleat_vmm_ops cuda_ops = {
+    .abi = PLEAT_VMM_ABI,
+    .size = sizeof(pleat_vmm_ops),
+    .name = "cuda",
+    .destroy = here_destroy,
+    .clock_ns = pleat__vmm_clock_ns,
+    PLEAT__VMM_VERBS(PLEAT__VMM_GUARDED) /* every other entry */
 };
 
 static pleat_result attribute(const pleat__cuda *cuda, CUdevice device, int which, bool *out)
@@ -608,6 +628,7 @@ static pleat_result open_shadow(pleat__cuda *cuda)
 pleat_result pleat_vmm_cuda(pleat_vmm *out)
 {
     pleat__arena *arena;
+    PLEAT_TRY(pleat__process_watch());
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat__cuda *cuda = pleat__arena_calloc(arena, 1, sizeof *cuda);
     pleat_result result = PLEAT_E_NO_MEMORY;
@@ -616,6 +637,7 @@ pleat_result pleat_vmm_cuda(pleat_vmm *out)
         goto arena;
     }
     cuda->arena = arena;
+    cuda->process = pleat__process_now();
     if ((result = pleat__cuda_load(&cuda->driver)) != PLEAT_OK ||
         (result = find_devices(cuda)) != PLEAT_OK)
         goto arena;

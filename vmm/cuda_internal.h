@@ -39,6 +39,7 @@ typedef struct pleat__cuda_block {
 
 typedef struct pleat__cuda {
     pleat__cuda_driver driver;
+    uint32_t process; /* that made it: pleat__process_now() */
     pleat__arena *arena;
     /* Guards contexts' retaining, shadow and blocks; of the verbs only free_range is under it. */
     pthread_mutex_t lock;

@@ -16,6 +16,7 @@
 
 #include <internal/devices.h>
 #include <internal/error.h>
+#include <internal/process.h>
 #include <internal/range.h>
 #include <pthread.h>
 #include <string.h>
@@ -32,6 +33,7 @@ typedef struct range {
 } range;
 
 struct pleat_ranges {
+    uint32_t process; /* that made them: pleat__process_now() */
     pthread_mutex_t turn;
     pthread_mutex_t lock;
     pleat_vmm vmm;
@@ -46,6 +48,17 @@ struct pleat_ranges {
 };
 
 #define VERB(ranges, name, ...) (ranges)->vmm.ops->name((ranges)->vmm.self, __VA_ARGS__)
+
+/* In a child of fork they are the parent's. */
+static bool is_here(const pleat_ranges *ranges)
+{
+    return ranges->process == pleat__process_now();
+}
+
+static pleat_result here(const pleat_ranges *ranges)
+{
+    return is_here(ranges) ? PLEAT_OK : pleat__process_forked("device's ranges");
+}
 
 static range *find(pleat_ranges *ranges, pleat_va address)
 {
@@ -75,6 +88,7 @@ static pleat_result check_device(pleat_ranges *ranges)
 pleat_result pleat_ranges_create(pleat_vmm vmm, int device, pleat_ranges **out)
 {
     pleat__arena *arena;
+    PLEAT_TRY(pleat__process_watch());
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat_ranges *ranges = pleat__arena_calloc(arena, 1, sizeof *ranges);
     pleat_result result = PLEAT_OK;
@@ -83,6 +97,7 @@ pleat_result pleat_ranges_create(pleat_vmm vmm, int device, pleat_ranges **out)
         goto failed;
     }
     ranges->arena = arena;
+    ranges->process = pleat__process_now();
     ranges->device = ranges->devices[0] = device;
     ranges->device_count = 1;
     result = pleat__vmm_complete(vmm, arena, &ranges->vmm);
@@ -125,7 +140,8 @@ static pleat_result take_apart(pleat_ranges *ranges, range *gone, bool all)
 
 void pleat_ranges_destroy(pleat_ranges *ranges)
 {
-    if (ranges == NULL)
+    /* A child's copy goes with the child. */
+    if (ranges == NULL || !is_here(ranges))
         return;
     for (range *at = ranges->first; at != NULL; at = at->next)
         (void)take_apart(ranges, at, true);
@@ -185,6 +201,7 @@ pleat_result pleat_range_make(pleat_ranges *ranges, uint64_t bytes, pleat_va *ad
                               uint64_t *size)
 {
     uint64_t rounded;
+    PLEAT_TRY(here(ranges));
     if (bytes == 0 || !pleat__add(bytes, ranges->page_bytes - 1, &rounded))
         return pleat__fail(PLEAT_E_INVALID, "a range of %llu bytes", (unsigned long long)bytes);
     range *made = pleat__arena_calloc(ranges->arena, 1, sizeof *made);
@@ -230,6 +247,7 @@ static pleat_result give_range(pleat_ranges *ranges, range *gone)
 
 pleat_result pleat_range_give(pleat_ranges *ranges, pleat_va address)
 {
+    PLEAT_TRY(here(ranges));
     pthread_mutex_lock(&ranges->turn);
     pthread_mutex_lock(&ranges->lock);
     range *found = find(ranges, address);
@@ -249,6 +267,7 @@ pleat_result pleat_range_give(pleat_ranges *ranges, pleat_va address)
 
 pleat_result pleat_range_let_go(pleat_ranges *ranges, pleat_va address)
 {
+    PLEAT_TRY(here(ranges));
     pthread_mutex_lock(&ranges->turn);
     pthread_mutex_lock(&ranges->lock);
     range *found = find(ranges, address);
@@ -275,6 +294,7 @@ pleat_result pleat_range_let_go(pleat_ranges *ranges, pleat_va address)
 pleat_result pleat_range_of(pleat_ranges *ranges, pleat_va address, pleat_va *begin,
                             uint64_t *bytes)
 {
+    PLEAT_TRY(here(ranges));
     pthread_mutex_lock(&ranges->lock);
     const range *found = find(ranges, address);
     if (found != NULL) {
@@ -287,6 +307,7 @@ pleat_result pleat_range_of(pleat_ranges *ranges, pleat_va address, pleat_va *be
 
 pleat_result pleat_range_hold(pleat_ranges *ranges, pleat_va address)
 {
+    PLEAT_TRY(here(ranges));
     pthread_mutex_lock(&ranges->lock);
     range *found = find(ranges, address);
     if (found != NULL)
@@ -297,6 +318,8 @@ pleat_result pleat_range_hold(pleat_ranges *ranges, pleat_va address)
 
 uint64_t pleat_ranges_bytes(pleat_ranges *ranges)
 {
+    if (!is_here(ranges))
+        return 0;
     pthread_mutex_lock(&ranges->lock);
     uint64_t bytes = ranges->bytes;
     pthread_mutex_unlock(&ranges->lock);
@@ -307,6 +330,7 @@ uint64_t pleat_ranges_bytes(pleat_ranges *ranges)
 
 pleat_result pleat_range_export(pleat_ranges *ranges, pleat_va address, int *fd)
 {
+    PLEAT_TRY(here(ranges));
     pthread_mutex_lock(&ranges->turn);
     pthread_mutex_lock(&ranges->lock);
     const range *found = find(ranges, address);
@@ -351,6 +375,7 @@ static pleat_result add_device(pleat_ranges *ranges, int device)
 
 pleat_result pleat_ranges_add_peer(pleat_ranges *ranges, int peer)
 {
+    PLEAT_TRY(here(ranges));
     pthread_mutex_lock(&ranges->turn);
     pleat_result result = has_access(ranges, peer) ? PLEAT_OK : add_device(ranges, peer);
     pthread_mutex_unlock(&ranges->turn);

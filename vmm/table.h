@@ -59,6 +59,17 @@
 /* The list's parameters with self before them. */
 #define PLEAT__VMM_SELF(...) (void *self, __VA_ARGS__)
 
+/* In a child of fork a backend is its parent's, whose locks may be held there for ever. For a
+ * backend's file that has its verbs in a table `plain`, and here(self), which fails there: verbs
+ * that ask it first, and their entries in the table that is given out. */
+#define PLEAT__VMM_GUARD(verb, parameters, ...)                                                    \
+    static pleat_result here_##verb PLEAT__VMM_SELF parameters                                     \
+    {                                                                                              \
+        PLEAT_TRY(here(self));                                                                     \
+        return plain.verb(self, __VA_ARGS__);                                                      \
+    }
+#define PLEAT__VMM_GUARDED(verb, ...) .verb = here_##verb,
+
 /* Checks a backend's table and gives one in which every entry can be called: entries that the
  * table is too short for, or leaves NULL, say PLEAT_E_UNSUPPORTED (destroy does nothing). The
  * filled table lies in `arena`; a table with nothing missing is used as it is.

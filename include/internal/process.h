@@ -28,7 +28,8 @@ static inline uint32_t pleat__process_now(void)
 /* The command line, a zero byte behind each word; returns its length, 0 where it cannot be read. */
 size_t pleat__process_command(char *text, size_t size);
 
-/* The error of a call that is made in another process than its runtime was: PLEAT_E_STATE. */
-pleat_result pleat__process_forked(void);
+/* The error of a call that is made in another process than what it is about, a "runtime" for
+ * instance: PLEAT_E_STATE. */
+pleat_result pleat__process_forked(const char *what);
 
 #endif

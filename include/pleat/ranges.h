@@ -12,7 +12,10 @@
  * Its bytes are in no runtime's budget.
  *
  * ERRORS  A call that fails has changed nothing, unless it says otherwise.
- * THREADS Every function may be called from any thread. pleat_range_of waits for no verb.
+ * THREADS Every function may be called from any thread, which must not be cancelled in it.
+ *         pleat_range_of waits for no verb.
+ * PROCESSES In a child of fork every call on ranges that its parent made is PLEAT_E_STATE,
+ *         pleat_ranges_bytes is 0, and pleat_ranges_destroy does nothing.
  */
 #ifndef PLEAT_RANGES_H
 #define PLEAT_RANGES_H

@@ -12,8 +12,11 @@
  *           text says live, physical, budget, reusable and the largest request that would fit; in a
  *           capture, how much of its memory is used.
  * THREADS   Every function may be called from any thread.
+ *           A thread that is in one must not be cancelled (pthread_cancel): it would keep a lock
+ *           that all others wait for. pthread_setcancelstate around the call keeps it off.
  * PROCESSES In a child of fork every call on a runtime that its parent made is PLEAT_E_STATE, and
- *           pleat_runtime_destroy does nothing; the child may make runtimes of its own.
+ *           pleat_runtime_destroy does nothing. The child may make runtimes of its own, on a
+ *           pleat_vmm of its own: one on its parent's is PLEAT_E_STATE, too.
  */
 #ifndef PLEAT_RUNTIME_H
 #define PLEAT_RUNTIME_H

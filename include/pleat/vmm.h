@@ -18,7 +18,12 @@
  * TEXT      A verb that fails says why by pleat_fail (pleat/base.h), on the thread that called it.
  *           Where a memory verb does not, Pleat says which one gave no reason.
  *
- * THREADS   Every verb may be called from any thread; the backend locks for itself.
+ * THREADS   Every verb may be called from any thread; the backend locks for itself. A thread that
+ *           is in one must not be cancelled (pthread_cancel).
+ *
+ * PROCESSES In a child of fork every verb of a backend that its parent made is PLEAT_E_STATE, and
+ *           pleat_vmm_destroy gives nothing back: a child makes a backend of its own. Who writes a
+ *           backend need not see to it where no child calls one.
  *
  * VERSIONS  `abi` is major << 16 | minor: another major is refused. `size` is the maker's sizeof;
  *           missing entries at the tail read as "not supported". Append only.

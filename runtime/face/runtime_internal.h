@@ -68,7 +68,7 @@ static inline bool pleat__is_here(const pleat_runtime *runtime)
 #define PLEAT__TRY_HERE(runtime)                                                                   \
     do {                                                                                           \
         if (!pleat__is_here(runtime))                                                              \
-            return pleat__process_forked();                                                        \
+            return pleat__process_forked("runtime");                                               \
     } while (0)
 
 /* Hands a free that waited and is due to the policy. */

@@ -141,6 +141,10 @@ static CUresult fake_cuInit(unsigned flags)
 {
     pthread_mutex_lock(&lock);
     CUresult code = flags == 0 ? CU_OK : CU_INVALID_VALUE;
+    int devices;
+    /* A child of fork that begins anew gets devices of its own, as no driver's would. */
+    if (host.ops != NULL && host.ops->device_count(host.self, &devices) == PLEAT_E_STATE)
+        host.ops = NULL;
     if (code == CU_OK && host.ops == NULL) {
         const char *count = getenv("PLEAT_FAKE_CUDA_DEVICES"), *gib = getenv("PLEAT_FAKE_CUDA_GIB");
         device_count = count != NULL ? atoi(count) : 2;

@@ -39,8 +39,10 @@ size_t pleat__process_command(char *text, size_t size)
     return length;
 }
 
-pleat_result pleat__process_forked(void)
+pleat_result pleat__process_forked(const char *what)
 {
-    return pleat__fail(PLEAT_E_STATE, "this runtime was made before a fork, and is the parent "
-                                      "process's: make one in this process");
+    return pleat__fail(PLEAT_E_STATE,
+                       "this %s was made before a fork, and is the parent process's: make one in "
+                       "this process",
+                       what);
 }

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/process.h>
 #include <internal/range.h>
 #include <internal/sized.h>
 #include <internal/thread.h>
@@ -344,11 +345,9 @@ static void destroy(void *self)
     pleat__arena_destroy(host->arena);
 }
 
-static const pleat_vmm_ops host_ops = {
-    .abi = PLEAT_VMM_ABI,
-    .size = sizeof(pleat_vmm_ops),
-    .name = "host",
-    .destroy = destroy,
+/* ---- the table ---- */
+
+static const pleat_vmm_ops plain = {
     .device_count = device_count,
     .granularity = granularity,
     .memory_info = memory_info,
@@ -367,7 +366,6 @@ static const pleat_vmm_ops host_ops = {
     .event_query = pleat__host_event_query,
     .event_wait = pleat__host_event_wait,
     .stream_wait = pleat__host_stream_wait,
-    .clock_ns = pleat__host_clock_ns,
     .identify = identify,
     .process_memory = process_memory,
     .stream_create = pleat__host_stream_create,
@@ -376,6 +374,37 @@ static const pleat_vmm_ops host_ops = {
     .host_free = host_free,
     .copy = pleat__host_copy,
     .copy_by_threads = pleat__host_copy,
+};
+
+static pleat_result here(const void *self)
+{
+    const pleat__host *host = self;
+    return host->process == pleat__process_now() ? PLEAT_OK : pleat__process_forked("backend");
+}
+PLEAT__VMM_VERBS(PLEAT__VMM_GUARD)
+
+/* A child's copy goes with the child. */
+static void here_destroy(void *self)
+{
+    const pleat__host *host = self;
+    if (host->process == pleat__process_now())
+        destroy(self);
+}
+
+static uint64_t here_clock_ns(void *self)
+{
+    const pleat__host *host = self;
+    return host->process == pleat__process_now() ? pleat__host_clock_ns(self)
+                                                 : pleat__vmm_clock_ns(self);
+}
+
+static const pleat_vmm_ops host_ops = {
+    .abi = PLEAT_VMM_ABI,
+    .size = sizeof(pleat_vmm_ops),
+    .name = "host",
+    .destroy = here_destroy,
+    .clock_ns = here_clock_ns,
+    PLEAT__VMM_VERBS(PLEAT__VMM_GUARDED) /* every other entry */
 };
 
 static uint64_t read_area_limit(void)
@@ -432,6 +461,7 @@ pleat_result pleat_vmm_host(const pleat_host_options *options, pleat_vmm *out)
 {
     pleat_host_options checked;
     PLEAT_TRY(check_options(options, &checked));
+    PLEAT_TRY(pleat__process_watch());
     pleat__arena *arena;
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat__host *host = pleat__arena_calloc(arena, 1, sizeof *host);
@@ -439,6 +469,7 @@ pleat_result pleat_vmm_host(const pleat_host_options *options, pleat_vmm *out)
         pleat__arena_destroy(arena);
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the host backend");
     }
+    host->process = pleat__process_now();
     host->arena = arena;
     host->device_count = checked.devices;
     host->shadow = (pleat__shadow){
@@ -472,6 +503,7 @@ pleat_result pleat_host_physical(const pleat_vmm *vmm, pleat_va va, uint64_t *de
     pleat__host *host = pleat__host_of(vmm);
     if (host == NULL)
         return PLEAT_E_INVALID;
+    PLEAT_TRY(here(host));
     pleat_result result = PLEAT_E_NOT_FOUND;
     pleat__shadow_span span;
     pthread_mutex_lock(&host->lock);

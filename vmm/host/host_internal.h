@@ -60,6 +60,7 @@ typedef struct pleat__host_copying {
 
 /* One mutex guards all of it. */
 typedef struct pleat__host {
+    uint32_t process; /* that made it: pleat__process_now() */
     pthread_mutex_t lock;
     pthread_cond_t passed; /* a stream passed a point */
     pleat__arena *arena;
