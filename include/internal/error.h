@@ -35,7 +35,8 @@ PLEAT_PRINTF(3, 4)
 pleat_result pleat__fail_code(pleat_result result, int code, const char *format, ...);
 PLEAT_PRINTF(2, 3) pleat_result pleat__fail_errno(pleat_result result, const char *format, ...);
 
-/* Puts "context: " in front of this thread's last error text and returns `result`. */
+/* Puts "context: " in front of this thread's last error text, where it does not begin so, and
+ * returns `result`. */
 PLEAT_PRINTF(2, 3) pleat_result pleat__context(pleat_result result, const char *format, ...);
 
 /* There is no memory for it, by the device or by the budget: with less in use there would be. */

@@ -5,8 +5,15 @@
  * are mapped there, and which are shared by requests that are never live together. It is made from
  * a trace, and depends on nothing else: the same trace and options give the same bytes.
  *
- * FILE  msgpack; plan/file/format.c says what it holds. Untrusted input: reading is bounded, and a
- * plan is verified before it is returned.
+ * FILE  Pleat's own, which this library and the command `pleat` read and write; what it holds is no
+ * part of the interface. Untrusted input: reading is bounded, and a plan is verified before it is
+ * returned.
+ *
+ * FOLLOWED  A run follows a plan, and serves its requests in the places planned for them, unless
+ * the plan answers questions only: `pleat plan` tries what it makes on its recordings, and where
+ * learning does as well, or another run would have other requests, it says so in the file. A
+ * runtime takes no memory for such a plan and learns as if it had none. pleat_plan_make tries
+ * nothing: its plans are followed. The field `followed` of pleat_plan_summary tells.
  *
  * THREADS  A plan does not change once made; any number of threads may read it.
  */
@@ -24,7 +31,8 @@ typedef struct pleat_plan pleat_plan;
 
 typedef struct pleat_plan_options {
     uint32_t size;         /* sizeof(pleat_plan_options) */
-    const char *algorithm; /* NULL: "auto" */
+    const char *algorithm; /* NULL: "auto". Of contiguous placement: "size", "area", "lifetime",
+                              "sweep", "stweaver"; "search" with no_fold alone */
     uint64_t chunk_bytes;  /* 0: 2 MiB */
     double seconds;        /* of search for a lower placement, with no_fold alone; 0: one pass.
                               Not a number: the default */
@@ -65,7 +73,8 @@ typedef struct pleat_plan_summary {
     uint64_t alias_maps; /* of those, beyond the first of their chunk */
     uint64_t handles;
     uint64_t lanes;
-    uint64_t device; /* of the trace, which the plan is for */
+    uint64_t device;   /* of the trace, which the plan is for */
+    uint64_t followed; /* 1: a run follows it; 0: it answers questions only (see above) */
 } pleat_plan_summary;
 /* Fills in `size` bytes of the caller's summary, which grows at its end; what the library does not
  * know is 0. */

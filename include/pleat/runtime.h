@@ -7,7 +7,12 @@
  * ORDER     Memory is stream-ordered: what is freed on a stream may be reused by later work of the
  *           same stream at once, by another stream only after an event says so.
  * STREAMS   A stream that was named to a runtime lives as long as the runtime: what it used is
- *           waited for by events on it, and waits for ever where none can be recorded.
+ *           waited for by events on it, and waits for ever where none can be recorded. The first 62
+ *           that allocate have memory of their own; those after them share what they have among
+ *           themselves, and wait for each other on the device where it passes from one to another.
+ * LEARNING  The policy pleat learns the places of an iteration's requests from the first two
+ *           iterations that are alike, where they have 64 requests or more; a plan is followed from
+ *           its first request on. Iterations are what pleat_mark parts, or else are found.
  * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime as it was and usable; the
  *           text says live, physical, budget, reusable and the largest request that would fit; in a
  *           capture, how much of its memory is used.
@@ -40,12 +45,18 @@ typedef int (*pleat_memory_callback)(void *context, uint64_t bytes, pleat_stream
 typedef struct pleat_runtime_options {
     uint32_t size; /* sizeof(pleat_runtime_options) */
     int device;
-    const char *policy;                    /* NULL: "pleat" */
-    const pleat_plan *plan;                /* NULL: none; not owned, outlives the runtime */
+    /* NULL: "pleat". "native" and "expandable" are PyTorch's allocator, by segments and by
+     * expandable segments, "gmlake" and "stweaver" those of the papers. */
+    const char *policy;
+    /* NULL: none; not owned, outlives the runtime. For the policies pleat, where the plan is one
+     * that is followed (pleat/plan.h), and stweaver, where it was made by the algorithm stweaver
+     * with no_fold; the others leave it alone. */
+    const pleat_plan *plan;
     uint64_t budget_bytes;                 /* 0: none */
     pleat_memory_callback memory_callback; /* may be NULL */
     void *memory_context;
-    const char *conf; /* settings, "key:value,..."; NULL: those of the environment's PLEAT_CONF */
+    const char *conf; /* settings, "key:value,..."; NULL: those of the environment's PLEAT_CONF. The
+                       * command `pleat conf` lists them, with what each takes */
     int waits;        /* not 0: a mark waits for a plan that is being made, and so the same calls do
                        * the same every time. For replays, whose seconds are not the job's */
     /* May be NULL. Asked by the policies native and expandable each time before they take new
@@ -54,14 +65,27 @@ typedef struct pleat_runtime_options {
     pleat_memory_callback early_callback;
 } pleat_runtime_options;
 
-/* `vmm` must outlive the runtime. */
+/* `vmm` must outlive the runtime. options may be NULL.
+ *
+ * PLEAT_E_INVALID     no backend, a policy or a setting that there is not, a setting or a limit of
+ *                     the environment out of range, a plan that the policy stweaver cannot take
+ * PLEAT_E_ABI         the options' size, or the backend's table
+ * PLEAT_E_NO_DEVICE   the backend has no such device
+ * PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY   the plan takes more than is allowed, or than there is
+ * PLEAT_E_INPUT       the plan is for chunks of another size
+ * PLEAT_E_UNSUPPORTED a setting that this policy or backend has not, or a device whose chunks are
+ *                     not of 32 KiB to 2 MiB
+ * PLEAT_E_IO          the log, or the file in which tenants meet
+ * PLEAT_E_STATE       the backend was made before a fork (PROCESSES)
+ * PLEAT_E_NO_MEMORY, PLEAT_E_LIMIT, PLEAT_E_DRIVER   the host or the driver has no more */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_runtime_create(pleat_vmm vmm,
                                                             const pleat_runtime_options *options,
                                                             pleat_runtime **out);
 /* Gives all memory back, also what is still allocated. NULL is allowed. */
 PLEAT_API void pleat_runtime_destroy(pleat_runtime *runtime);
 
-/* `bytes` of 0 gives address 0. */
+/* An address that is a multiple of 512; sizes are rounded up to that. What lies there is undefined.
+ * `bytes` of 0 gives address 0, and so does a failure. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes,
                                                    pleat_stream stream, pleat_va *address);
 /* Address 0 is allowed. PLEAT_E_NOT_FOUND for an address that is not allocated; PLEAT_E_STATE where

@@ -1,8 +1,9 @@
 /*
  * pleat/trace.h: a recorded sequence of allocations and frees.
  *
- * FILE  A trace file is a msgpack stream; plan/trace/trace_file.c says what its records are. It is
- * untrusted input: reading one is bounded, and every error names the file and the record.
+ * FILE  A trace file is Pleat's own, which this library and the command `pleat` read and write;
+ * what it holds is no part of the interface. It is untrusted input: reading one is bounded, and
+ * every error names the file and the record.
  *
  * ORDER  Events are in the order the allocator saw them; an event's position in that order is its
  * time. Frees come before allocations only where they were so recorded.

@@ -1,7 +1,7 @@
 /*
  * pleat/vmm.h: the table of outside verbs. It is the whole outside world of Pleat: memory, stream
  * events and the clock. A backend fills it: `cuda` (the driver), `host` (mmap over one memfd a
- * device), `fault` (a decorator that fails chosen calls).
+ * device), or one of the program's own.
  *
  * MEMORY    A handle is physical memory: whole chunks of one device, mapped whole, at as many
  *           places as wanted. A range is reserved address space. Memory is usable at an address

@@ -47,6 +47,7 @@ void pleat_plan_summary_fill(const pleat_plan *plan, pleat_plan_summary *out, si
         .dynamic_requests = pleat__dynamic_requests(plan) / plan->unroll,
         .lanes = plan->lane_count,
         .device = plan->device,
+        .followed = !plan->answers_only,
     };
     for (uint32_t i = 0; i < plan->map_count; i++) {
         uint64_t chunks = plan->handles[plan->maps[i].handle].chunks;

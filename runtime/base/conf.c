@@ -237,7 +237,7 @@ static pleat_result unknown(word key)
     PLEAT__CONF(CONF_TRY)
 #undef CONF_TRY
 #define CONF_NAME(setting, type, field_type, value, bounds, text) " " #setting
-    return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: there is no setting '%.*s'; there are:%s%s",
+    return pleat__fail(PLEAT_E_INVALID, "there is no setting '%.*s'; there are:%s%s",
                        (int)key.length, key.text, PLEAT__CONF(CONF_NAME),
                        pleat__nearest_text(&found, near));
 #undef CONF_NAME
@@ -255,14 +255,13 @@ static pleat_result set(pleat__conf *conf, word name, word value, uint64_t *seen
 #define CONF_SET(key, type, field_type, otherwise, bounds, words)                                  \
     if (is(name, #key)) {                                                                          \
         if (*seen >> index & 1)                                                                    \
-            return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%s' is given twice", #key);          \
+            return pleat__fail(PLEAT_E_INVALID, "'%s' is given twice", #key);                      \
         *seen |= UINT64_C(1) << index;                                                             \
         if (parse_##type(value, &bounds, &conf->key))                                              \
             return PLEAT_OK;                                                                       \
         take_##type(&bounds, takes, sizeof takes);                                                 \
-        return pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%s' takes %s%s, not '%.*s'", #key,       \
-                           takes, is_free(&bounds) ? SUCH_AS_##type : "", (int)value.length,       \
-                           value.text);                                                            \
+        return pleat__fail(PLEAT_E_INVALID, "'%s' takes %s%s, not '%.*s'", #key, takes,            \
+                           is_free(&bounds) ? SUCH_AS_##type : "", (int)value.length, value.text); \
     }                                                                                              \
     index++;
     PLEAT__CONF(CONF_SET)
@@ -303,22 +302,26 @@ static pleat_result no_pair(const char *text, size_t length, const char *before)
 {
     return before != NULL && isdigit((unsigned char)*text)
                ? pleat__fail(PLEAT_E_INVALID,
-                             "PLEAT_CONF: '%.*s' behind '%.*s' is not key:value: a comma ends a "
+                             "'%.*s' behind '%.*s' is not key:value: a comma ends a "
                              "setting, and the decimal point is '.'",
                              (int)length, text, (int)item_length(before), before)
-               : pleat__fail(PLEAT_E_INVALID, "PLEAT_CONF: '%.*s' is not key:value", (int)length,
-                             text);
+               : pleat__fail(PLEAT_E_INVALID, "'%.*s' is not key:value", (int)length, text);
 }
 
-pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
+/* Where settings come from, in front of what is wrong with them. */
+static pleat_result wrong(pleat_result result, const char *given)
+{
+    return result == PLEAT_OK ? PLEAT_OK
+                              : pleat__context(result, "%s", given != NULL ? "conf" : "PLEAT_CONF");
+}
+
+static pleat_result read_text(const char *text, pleat__conf *conf)
 {
 #define CONF_DEFAULT(key, type, field_type, value, bounds, text) .key = (value),
     *conf = (pleat__conf){PLEAT__CONF(CONF_DEFAULT)};
 #undef CONF_DEFAULT
     const char *before = NULL; /* the setting before */
     uint64_t seen = 0;
-    if (text == NULL)
-        text = getenv("PLEAT_CONF");
     while (text != NULL && *(text += strspn(text, " ")) != '\0') {
         size_t length = item_length(text), name = strcspn(text, ":,");
         if (name >= length)
@@ -330,18 +333,24 @@ pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
     return PLEAT_OK;
 }
 
+pleat_result pleat__conf_read(const char *text, pleat__conf *conf)
+{
+    return wrong(read_text(text != NULL ? text : getenv("PLEAT_CONF"), conf), text);
+}
+
 bool pleat__conf_shares(const pleat__conf *conf)
 {
     return conf->tenants[0] != '\0' && strcmp(conf->tenants, "off") != 0;
 }
 
-pleat_result pleat__conf_check(const pleat__conf *conf)
+pleat_result pleat__conf_check(const char *text, const pleat__conf *conf)
 {
     if (!pleat__conf_shares(conf) &&
         (conf->guarantee != 0 || conf->priority != 0 || conf->tenant[0] != '\0'))
-        return pleat__fail(PLEAT_E_INVALID,
-                           "PLEAT_CONF: 'guarantee', 'priority' and 'tenant' are a "
-                           "tenant's: add tenants:user, or a group's name");
+        return wrong(pleat__fail(PLEAT_E_INVALID,
+                                 "'guarantee', 'priority' and 'tenant' are a tenant's: add "
+                                 "tenants:user, or a group's name"),
+                     text);
     return PLEAT_OK;
 }
 

@@ -101,12 +101,13 @@ typedef struct pleat__conf {
 #undef PLEAT__CONF_FIELD
 } pleat__conf;
 
-/* Defaults, then what `text` says; NULL is the environment's PLEAT_CONF. PLEAT_E_INVALID. */
+/* Defaults, then what `text` says; NULL is the environment's PLEAT_CONF. PLEAT_E_INVALID, and the
+ * error's text begins with "PLEAT_CONF:", or where `text` is given with "conf:". */
 PLEAT_NODISCARD pleat_result pleat__conf_read(const char *text, pleat__conf *conf);
 /* Whether the process shares devices with others. */
 bool pleat__conf_shares(const pleat__conf *conf);
-/* PLEAT_E_INVALID: a setting that takes another one besides. */
-PLEAT_NODISCARD pleat_result pleat__conf_check(const pleat__conf *conf);
+/* PLEAT_E_INVALID: a setting that takes another one besides. `text` as it was read. */
+PLEAT_NODISCARD pleat_result pleat__conf_check(const char *text, const pleat__conf *conf);
 
 /* One setting as text, for `pleat conf`; NULL key when `index` is past the last. */
 typedef struct pleat__conf_line {

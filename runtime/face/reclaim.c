@@ -166,9 +166,13 @@ static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
                              pleat__space_page_bytes(runtime->space));
 }
 
+/* What two digits behind the point would show as nothing is told in bytes. */
 static const char *mib(uint64_t bytes, char *buffer, size_t size)
 {
-    pleat__format(buffer, size, "%.2f MiB", (double)bytes / (1 << 20));
+    if (bytes != 0 && bytes < (1 << 20) / 100)
+        snprintf(buffer, size, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+    else
+        pleat__format(buffer, size, "%.2f MiB", (double)bytes / (1 << 20));
     return buffer;
 }
 

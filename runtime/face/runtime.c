@@ -41,12 +41,14 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
 }
 
 /* Whether there is a plan to follow: one that only answers questions does not count for a job that
- * learns. */
+ * learns, nor any for a policy that knows none. */
 static bool is_followed(const pleat_runtime_options *options)
 {
-    return options->plan != NULL &&
-           (!options->plan->answers_only ||
-            (options->policy != NULL && strcmp(options->policy, "pleat") != 0));
+    if (options->plan == NULL)
+        return false;
+    if (options->policy == NULL || strcmp(options->policy, "pleat") == 0)
+        return !options->plan->answers_only;
+    return strcmp(options->policy, "stweaver") == 0;
 }
 
 /* A plan whose memory cannot be had is refused here, not when the program has come that far. */
@@ -105,7 +107,7 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     if (!is_followed(&options))
         options.plan = NULL;
     PLEAT_TRY(pleat__conf_read(options.conf, &conf));
-    PLEAT_TRY(pleat__conf_check(&conf));
+    PLEAT_TRY(pleat__conf_check(options.conf, &conf));
     PLEAT_TRY(pleat__process_watch());
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat_runtime *runtime = pleat__arena_calloc(arena, 1, sizeof *runtime);

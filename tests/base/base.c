@@ -33,6 +33,8 @@ static void error_keeps_code_and_context(void **state)
     assert_string_equal(pleat_last_error()->native_name, "CUDA_ERROR_OUT_OF_MEMORY");
     assert_result(pleat__context(PLEAT_E_DRIVER, "device %d", 0), PLEAT_E_DRIVER);
     assert_string_equal(pleat_last_error()->text, "device 0: create 7");
+    assert_result(pleat__context(PLEAT_E_DRIVER, "device %d", 0), PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text, "device 0: create 7");
     const pleat_error first = *pleat_last_error();
     errno = ENOENT;
     assert_result(pleat__fail_errno(PLEAT_E_IO, "open 'x'"), PLEAT_E_IO);

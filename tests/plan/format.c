@@ -114,7 +114,9 @@ static void format_keeps_that_a_plan_only_answers_questions(void **state)
 {
     (void)state;
     pleat_plan *plan = test_plan();
+    assert_int_equal(pleat_plan_summary_of(plan).followed, 1);
     plan->answers_only = true;
+    assert_int_equal(pleat_plan_summary_of(plan).followed, 0);
     assert_is_read_back(plan);
 }
 

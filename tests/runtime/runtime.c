@@ -183,6 +183,21 @@ static void out_of_memory_gives_caches_back_first(void **state)
     }
 }
 
+/* Less than two digits of a MiB show is told in bytes. */
+static void out_of_memory_tells_a_small_budget(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va refused;
+    begin(&f, "pleat", 1024 * MIB, 1);
+    assert_result(pleat_alloc(f.runtime, 512, 0, &refused), PLEAT_E_BUDGET);
+    assert_true(has("a budget of 1 byte,"));
+    assert_ok(pleat_set_budget(f.runtime, 5000));
+    assert_result(pleat_alloc(f.runtime, 512, 0, &refused), PLEAT_E_BUDGET);
+    assert_true(has("a budget of 5000 bytes,"));
+    end(&f);
+}
+
 static void out_of_memory_says_what_there_is(void **state)
 {
     (void)state;
@@ -436,6 +451,7 @@ int main(void)
         cmocka_unit_test(runtime_serves_and_counts),
         cmocka_unit_test(out_of_memory_gives_caches_back_first),
         cmocka_unit_test(out_of_memory_says_what_there_is),
+        cmocka_unit_test(out_of_memory_tells_a_small_budget),
         cmocka_unit_test(out_of_memory_asks_the_program_last),
         cmocka_unit_test(new_memory_is_asked_for_first_as_in_torch),
         cmocka_unit_test(divisions_are_written_as_torch_writes_them),

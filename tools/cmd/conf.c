@@ -95,7 +95,7 @@ static pleat_result read_settings(pleat__conf *conf)
 {
     long group;
     PLEAT_TRY(pleat__conf_read(NULL, conf));
-    PLEAT_TRY(pleat__conf_check(conf));
+    PLEAT_TRY(pleat__conf_check(NULL, conf));
     bool of_group = pleat__conf_shares(conf) && strcmp(conf->tenants, "user") != 0;
     pleat_result result = of_group ? pleat__ledger_group(conf->tenants, &group) : PLEAT_OK;
     return result == PLEAT_OK ? PLEAT_OK : pleat__context(result, "PLEAT_CONF: 'tenants'");

@@ -191,7 +191,9 @@ pleat_result pleat__context(pleat_result result, const char *format, ...)
     pleat__format_list(last_error.text, sizeof last_error.text, format, arguments);
     va_end(arguments);
     size_t used = strlen(last_error.text);
-    snprintf(last_error.text + used, sizeof last_error.text - used, ": %s", was);
+    bool is_there = strncmp(was, last_error.text, used) == 0 && was[used] == ':';
+    snprintf(last_error.text + used, sizeof last_error.text - used, "%s%s", is_there ? "" : ": ",
+             is_there ? was + used : was);
     last_error.result = result;
     return result;
 }

@@ -72,14 +72,14 @@ __attribute__((constructor)) void begin()
     uint64_t budget = 0;
     std::string asked = variable("PLEAT_BUDGET");
     bool is_size = asked.empty() || (pleat_size_parse(asked.c_str(), &budget) != 0 && budget != 0);
-    std::string plan = variable("PLEAT_PLAN", "auto"), conf = variable("PLEAT_CONF");
+    std::string plan = variable("PLEAT_PLAN", "auto");
     bool saves = !variable("PLEAT_SAVE_PLAN").empty();
     if (!is_size) {
         say("PLEAT_BUDGET: '" + asked +
             "' is no size; write 20GiB: the program runs without Pleat");
         return;
     }
-    if (pleat_torch_enable(variable("PLEAT_POLICY", "pleat").c_str(), conf.c_str(),
+    if (pleat_torch_enable(variable("PLEAT_POLICY", "pleat").c_str(), "" /* PLEAT_CONF */,
                            plan == "auto" ? "" : plan.c_str(), budget, saves ? 32 : 0, 0) != 0) {
         say(failure + ": the program runs without Pleat");
         return;

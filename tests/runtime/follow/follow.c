@@ -593,6 +593,11 @@ static void follow_plan_over_the_budget_is_refused_and_leaves_nothing(void **sta
     pleat_runtime *runtime;
     job_host(&vmm);
     assert_result(pleat_runtime_create(vmm, &options, &runtime), PLEAT_E_BUDGET);
+    /* A policy that follows none leaves it alone. */
+    options.policy = "native";
+    assert_ok(pleat_runtime_create(vmm, &options, &runtime));
+    pleat_runtime_destroy(runtime);
+    options.policy = "pleat";
     options.budget_bytes = p.plan.physical_bytes;
     assert_ok(pleat_runtime_create(vmm, &options, &runtime));
     pleat_runtime_destroy(runtime);
@@ -649,7 +654,20 @@ static void conf_reads_sizes_and_switches_and_names_what_is_wrong(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_result(pleat__conf_read(wrong[i][0], &conf), PLEAT_E_INVALID);
         assert_non_null(strstr(pleat_last_error()->text, wrong[i][1]));
+        assert_ptr_equal(strstr(pleat_last_error()->text, "conf: "), pleat_last_error()->text);
     }
+    /* Whoever wrote it finds it where he wrote it. */
+    assert_int_equal(setenv("PLEAT_CONF", "small:1q", 1), 0);
+    assert_result(pleat__conf_read(NULL, &conf), PLEAT_E_INVALID);
+    assert_non_null(strstr(pleat_last_error()->text, "PLEAT_CONF: 'small'"));
+    assert_int_equal(setenv("PLEAT_CONF", "priority:1", 1), 0);
+    assert_ok(pleat__conf_read(NULL, &conf));
+    assert_result(pleat__conf_check(NULL, &conf), PLEAT_E_INVALID);
+    assert_non_null(strstr(pleat_last_error()->text, "PLEAT_CONF: 'guarantee'"));
+    assert_result(pleat__conf_check("priority:1", &conf), PLEAT_E_INVALID);
+    assert_ptr_equal(strstr(pleat_last_error()->text, "conf: 'guarantee'"),
+                     pleat_last_error()->text);
+    unsetenv("PLEAT_CONF");
 }
 
 int main(void)
