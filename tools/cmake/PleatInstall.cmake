@@ -16,7 +16,7 @@ install(DIRECTORY include/pleat DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONEN
 foreach(_name run estimate libtorch)
   install(PROGRAMS adapters/pytorch/pleat-run DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME pleat-${_name}
           COMPONENT command)
-  configure_file(adapters/pytorch/pleat-run ${CMAKE_BINARY_DIR}/bin/pleat-${_name} COPYONLY)
+  configure_file(adapters/pytorch/pleat-run ${PROJECT_BINARY_DIR}/bin/pleat-${_name} COPYONLY)
 endforeach()
 install(DIRECTORY adapters/pytorch/pleat DESTINATION ${CMAKE_INSTALL_DATADIR}/pleat/python COMPONENT command
         PATTERN __pycache__ EXCLUDE)
@@ -26,7 +26,7 @@ if(NOT PLEAT_SANITIZE)
   add_library(pleat_no_gpu SHARED adapters/pytorch/pleat/no_gpu.c)
   pleat_configure(pleat_no_gpu)
   target_compile_options(pleat_no_gpu PRIVATE -Wno-missing-prototypes)
-  set_target_properties(pleat_no_gpu PROPERTIES NO_SONAME ON LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/pleat)
+  set_target_properties(pleat_no_gpu PROPERTIES NO_SONAME ON LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/pleat)
   target_link_options(pleat_no_gpu PRIVATE -Wl,-soname,libcuda.so.1)
   install(TARGETS pleat_no_gpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/pleat COMPONENT command)
 endif()
@@ -36,27 +36,27 @@ if(NOT PLEAT_SANITIZE)
   pleat_configure(pleat_nccl)
   target_compile_options(pleat_nccl PRIVATE -Wno-missing-prototypes)
   target_link_libraries(pleat_nccl PRIVATE ${CMAKE_DL_LIBS})
-  set_target_properties(pleat_nccl PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/pleat)
+  set_target_properties(pleat_nccl PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/pleat)
   install(TARGETS pleat_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/pleat COMPONENT command)
 endif()
-file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/pleat)
-file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/adapters/pytorch ${CMAKE_BINARY_DIR}/share/pleat/python
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share/pleat)
+file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/adapters/pytorch ${PROJECT_BINARY_DIR}/share/pleat/python
      SYMBOLIC)
 install(EXPORT pleatTargets NAMESPACE pleat:: DESTINATION ${_package} COMPONENT development)
 
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/pleatConfigVersion.cmake
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/pleatConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
-install(FILES tools/cmake/pleatConfig.cmake ${CMAKE_BINARY_DIR}/pleatConfigVersion.cmake
+install(FILES tools/cmake/pleatConfig.cmake ${PROJECT_BINARY_DIR}/pleatConfigVersion.cmake
         DESTINATION ${_package} COMPONENT development)
 
 file(RELATIVE_PATH PLEAT_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
-configure_file(tools/cmake/pleat.pc.in ${CMAKE_BINARY_DIR}/pleat.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/pleat.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+configure_file(tools/cmake/pleat.pc.in ${PROJECT_BINARY_DIR}/pleat.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/pleat.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
 # Man pages and completions, of the command's own help. A program for another machine cannot be asked.
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND AND NOT CMAKE_CROSSCOMPILING AND NOT PLEAT_SANITIZE)
-  set(_documents ${CMAKE_BINARY_DIR}/share/documents)
+  set(_documents ${PROJECT_BINARY_DIR}/share/documents)
   add_custom_command(OUTPUT ${_documents}/man1/pleat.1
                      COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_SOURCE_DIR}/tools/documents
                              $<TARGET_FILE:pleat_command> ${_documents}
@@ -69,10 +69,14 @@ if(Python3_FOUND AND NOT CMAKE_CROSSCOMPILING AND NOT PLEAT_SANITIZE)
   endforeach()
 endif()
 
+if(NOT PROJECT_IS_TOP_LEVEL)
+  return()
+endif()
+
 # A Debian package: cpack -G DEB --config build/release/CPackConfig.cmake
 set(CPACK_GENERATOR DEB)
 # Wherever cpack is called, nothing of it lies in the source tree.
-set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
+set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGE_NAME pleat)
 set(CPACK_PACKAGE_CONTACT "Pleat <pleat@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "folds a training job's GPU memory")

@@ -4,7 +4,7 @@ include(CheckLinkerFlag)
 check_linker_flag(C -Wl,--exclude-libs,libnone.a PLEAT_EXCLUDES_LIBRARIES)
 
 # What a shared object of whole static libraries is built "from": CMake wants a source.
-set(PLEAT_NO_SOURCE ${CMAKE_BINARY_DIR}/no_source.c)
+set(PLEAT_NO_SOURCE ${PROJECT_BINARY_DIR}/no_source.c)
 file(CONFIGURE OUTPUT ${PLEAT_NO_SOURCE} CONTENT "typedef int pleat_no_source;\n") # as it was: nothing is linked anew
 
 # Warnings are errors where PLEAT_WERROR is on: a newer compiler has others. Symbols are hidden unless PLEAT_API says otherwise.
@@ -48,7 +48,7 @@ function(pleat_layer)
   target_link_libraries(pleat_${ARG_NAME} PUBLIC ${ARG_USES} Threads::Threads)
   add_library(pleat_${ARG_NAME}_alone SHARED ${PLEAT_NO_SOURCE})
   pleat_configure(pleat_${ARG_NAME}_alone)
-  set_target_properties(pleat_${ARG_NAME}_alone PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/layers)
+  set_target_properties(pleat_${ARG_NAME}_alone PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/layers)
   pleat_link_whole(pleat_${ARG_NAME}_alone pleat_${ARG_NAME})
   target_link_libraries(pleat_${ARG_NAME}_alone PRIVATE ${ARG_USES})
 endfunction()
@@ -81,7 +81,7 @@ function(pleat_test)
   endif()
   target_link_libraries(test_${ARG_NAME} PRIVATE ${ARG_USES} Pleat::cmocka)
   set_target_properties(test_${ARG_NAME} PROPERTIES
-                        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+                        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(_threads)
   if(ARG_THREADS)
     set(_threads THREADS)

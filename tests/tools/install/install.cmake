@@ -29,6 +29,12 @@ expect("libraries" "${libraries}" "libpleat.so;libpleat.so.0;libpleat.so.${VERSI
 file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/*/*)
 expect("headers" "${headers}"
        "pleat/base.h;pleat/plan.h;pleat/ranges.h;pleat/runtime.h;pleat/torch.h;pleat/trace.h;pleat/vmm.h")
+foreach(header IN LISTS headers)
+  file(READ ${prefix}/include/${header} text)
+  if(text MATCHES "[a-z]/[a-z_/]+[.](c|md|py)[^a-z]")
+    message(FATAL_ERROR "${header} names what is not installed: '${CMAKE_MATCH_0}'")
+  endif()
+endforeach()
 file(READ ${prefix}/share/doc/pleat/copyright license)
 if(NOT license MATCHES "Apache License")
   message(FATAL_ERROR "the license is not installed")
@@ -46,9 +52,24 @@ run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/use)
 expect("the program's output" "${output}" "${VERSION} 0\n")
 
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${work}/components "-DCOMPONENTS=COMPONENTS;nonsense"
+                -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_COMPILER=${COMPILER}
+                RESULT_VARIABLE code OUTPUT_QUIET ERROR_VARIABLE said)
+if(code EQUAL 0 OR NOT said MATCHES "'nonsense' is none")
+  message(FATAL_ERROR "a component that there is not: ${code} '${said}'")
+endif()
+
 # So does the source tree within another project. A compiler with other warnings is no matter there.
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/within -B ${work}/within -G Ninja -DCMAKE_C_COMPILER=${COMPILER}
     -DPLEAT=${CMAKE_CURRENT_LIST_DIR}/../../.. -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+if(NOT output MATCHES "tests: ON\n")
+  message(FATAL_ERROR "Pleat switched the tests of the project that it is within off: ${output}")
+endif()
+file(GLOB made RELATIVE ${work}/within ${work}/within/*)
+list(FILTER made EXCLUDE REGEX "^(CMake.*|CPack.*|CTest.*|Dart.*|Testing|build[.]ninja|cmake_install[.]cmake|compile_commands[.]json|pleat|[.]ninja_log)$")
+expect("what Pleat wrote into the other project's folder" "${made}" "")
+file(STRINGS ${work}/within/CPackConfig.cmake named REGEX "^set\\(CPACK_PACKAGE_NAME ")
+expect("whose package it is" "${named}" "set(CPACK_PACKAGE_NAME \"within\")")
 run(${CMAKE_COMMAND} --build ${work}/within --target within)
 file(READ ${work}/within/compile_commands.json commands)
 if(commands MATCHES "-Werror")

@@ -4,6 +4,7 @@
  */
 #include <pleat/base.h>
 #include <pleat/plan.h>
+#include <pleat/ranges.h>
 #include <pleat/runtime.h>
 #include <pleat/trace.h>
 #include <pleat/vmm.h>
