@@ -97,8 +97,8 @@ PLEAT_API pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va addr
                                            pleat_stream stream);
 /* An iteration begins here. */
 PLEAT_API pleat_result pleat_mark(pleat_runtime *runtime);
-/* The calling program enters a phase or a module window, by name; "" leaves it. Of a name in a
- * recording 250 bytes are kept, and what is not UTF-8 becomes '?'. */
+/* The calling program enters a phase or a module window, by name; "" leaves it. Of a name 250
+ * bytes are kept, and '?' stands for what is not UTF-8, for a ';', and for the whole name "-". */
 PLEAT_API pleat_result pleat_phase(pleat_runtime *runtime, const char *name);
 /* Gives cached memory back to the device. */
 PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);

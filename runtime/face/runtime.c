@@ -530,14 +530,17 @@ pleat_result pleat_mark(pleat_runtime *runtime)
 pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
 {
     PLEAT__TRY_HERE(runtime);
-    name = *name != '\0' ? name : PLEAT__NO_PHASE;
+    /* As it is in a recording, and so in a plan: there a policy looks for it. */
+    char label[PLEAT__PHASE_BYTES];
+    size_t length = pleat__phase_label(name, label);
+    name = label + strlen(PLEAT__PHASE_BEGIN);
     pleat__gate_lock(&runtime->gate);
     pleat_result result =
         runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
     if (pleat__records(&runtime->record))
-        pleat__record_phase(&runtime->record, name);
+        pleat__record_phase(&runtime->record, label, length);
     if (pleat__records(&runtime->keep.record))
-        pleat__record_phase(&runtime->keep.record, name);
+        pleat__record_phase(&runtime->keep.record, label, length);
     PLEAT_AUDIT(audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;

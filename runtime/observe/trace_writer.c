@@ -229,10 +229,23 @@ bool pleat__record_is_enough(const pleat__record *record)
     return record->complete || (record->marks >= STEADY && record->alike >= SAME);
 }
 
-void pleat__record_phase(pleat__record *record, const char *name)
+size_t pleat__phase_label(const char *name, char label[PLEAT__PHASE_BYTES])
 {
-    char label[256] = "phase=";
-    size_t length = strlen(label);
-    length += pleat__utf8_line(name, strlen(name), label + length, sizeof label - length);
+    strcpy(label, PLEAT__PHASE_BEGIN);
+    char *own = label + strlen(label);
+    bool is_left = *name == '\0';
+    name = is_left ? PLEAT__NO_PHASE : name;
+    size_t length =
+        pleat__utf8_line(name, strlen(name), own, PLEAT__PHASE_BYTES - sizeof PLEAT__PHASE_BEGIN);
+    own[length] = '\0';
+    for (char *at = own; (at = strchr(at, ';')) != NULL;)
+        *at = '?';
+    if (!is_left && strcmp(own, PLEAT__NO_PHASE) == 0)
+        *own = '?';
+    return strlen(label);
+}
+
+void pleat__record_phase(pleat__record *record, const char *label, size_t length)
+{
     end_with(record, pleat_trace_add_label(record->trace, label, length, &record->label));
 }

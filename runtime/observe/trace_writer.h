@@ -14,7 +14,14 @@
 #include <stdbool.h>
 
 /* What a phase that is none is called: in a recording an empty label says nothing. */
-#define PLEAT__NO_PHASE "-"
+#define PLEAT__NO_PHASE    "-"
+#define PLEAT__PHASE_BEGIN "phase="
+#define PLEAT__PHASE_BYTES 257u /* of a label, with the 0 at its end (D199) */
+
+/* A phase's label, "phase=NAME", whose length is returned; "" leaves a phase. Of the name 250 bytes
+ * are kept, and '?' stands for what is no line of UTF-8, for a ';', which would begin another part
+ * of the label, and for a name that is that of no phase. */
+size_t pleat__phase_label(const char *name, char label[PLEAT__PHASE_BYTES]);
 
 typedef struct pleat__record {
     pleat_trace *trace; /* NULL: nothing is recorded */
@@ -53,7 +60,8 @@ void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes
                          pleat_stream stream);
 void pleat__record_free(pleat__record *record, pleat_va address, pleat_event_kind kind);
 void pleat__record_mark(pleat__record *record);
-void pleat__record_phase(pleat__record *record, const char *name);
+/* From here on events have that label. */
+void pleat__record_phase(pleat__record *record, const char *label, size_t length);
 
 /* Whether what was recorded shows a plan all there is: the whole recording, or, of a job whose last
  * iterations asked for as many bytes each, some of it (docs/decisions.md, D291). */

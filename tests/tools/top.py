@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -96,6 +97,19 @@ class Top(unittest.TestCase):
                                r"100\.0 % of requests as planned$")
         self.assertRegex(text, r"(?m)^ +since it began  in iteration 3$")
         self.assertRegex(text, rf"(?m)^driver calls +{told['driver_calls']} +0$")
+
+    def test_runtimes_of_a_process_come_in_order(self):
+        """By device and number; a name's digits are one."""
+        folder = os.path.join(self.folder.name, "pleat")
+        log = os.path.join(self.folder.name, "run.log")
+        subprocess.run([PLEAT, "replay", SNAPSHOT, "--policy", "native"], check=True, stdout=subprocess.DEVNULL,
+                       env={**self.environment, "PLEAT_CONF": f"log:{log}"})
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        names = ["1-0.log", "1-0-2.log", "1-0-10.log", "1-1.log", "1-2.log", "1-10.log"]
+        for name in reversed(names):
+            shutil.copy(log, os.path.join(folder, name))
+        told = json.loads(self.top("1", "--once", "--json"))["runtimes"]
+        self.assertEqual([os.path.basename(runtime["log"]) for runtime in told], names)
 
     def test_a_pipe_gets_plain_frames(self):
         self.start("--policy", "native")

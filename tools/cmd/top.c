@@ -14,6 +14,7 @@
 
 #include <internal/error.h>
 
+#include <ctype.h>
 #include <dirent.h>
 #include <math.h>
 #include <poll.h>
@@ -50,9 +51,28 @@ typedef struct runtimes {
     int count;
 } runtimes;
 
+/* By process, device and which of its runtimes it is, as numbers: 9-0.log, 10-0.log, 10-0-2.log,
+ * 10-1.log. */
 static int compare_paths(const void *left, const void *right)
 {
-    return strcmp(left, right);
+    const char *a = left, *b = right;
+    while (*a != '\0' && *b != '\0') {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            char *a_end, *b_end;
+            unsigned long long of_a = strtoull(a, &a_end, 10), of_b = strtoull(b, &b_end, 10);
+            if (of_a != of_b)
+                return of_a < of_b ? -1 : 1;
+            a = a_end;
+            b = b_end;
+        } else if (*a != *b) {
+            /* What ends a name comes before what goes on with it. */
+            return *a == '.' ? -1 : *b == '.' ? 1 : (*a > *b) - (*a < *b);
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return (*a != '\0') - (*b != '\0');
 }
 
 /* Logs of that folder; of the process `pid`, or of all when it is NULL. */

@@ -183,13 +183,15 @@ static void record_takes_any_name_of_a_phase(void **state)
         strcat(wanted, three);
     job_start(&j, "pleat", NULL, 0);
     assert_ok(pleat_record_begin(j.runtime, NULL));
-    const char *const names[] = {longest, "a\xffz"}, *const labels[] = {wanted, "phase=a?z"};
-    for (int n = 0; n < 2; n++) {
+    const char *const names[] = {longest, "a\xffz", "a;iter=7", "-", "", "--"};
+    const char *const labels[] = {wanted,    "phase=a?z", "phase=a?iter=7",
+                                  "phase=?", "phase=-",   "phase=--"};
+    for (int n = 0; n < 6; n++) {
         assert_ok(pleat_phase(j.runtime, names[n]));
         assert_ok(pleat_alloc(j.runtime, 512, 0, &address));
     }
     assert_ok(pleat_record_copy(j.runtime, &trace));
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < 6; n++) {
         uint32_t label = pleat_trace_events(trace)[n].label;
         assert_string_equal(pleat_trace_label(trace, label), labels[n]);
     }
