@@ -1,6 +1,7 @@
 """Runs each command of the guides in docs/guides: guides.py PLEAT SNAPSHOT. They are the indented lines that have
 `pleat` for their program, in order, in a folder with the files that the guides speak of. What a guide says in Python
-has to be Python, and of pleat only what there is."""
+has to be Python, and of pleat only what there is. What it says in C is compiled, run, and prints what stands behind
+it."""
 
 import ast
 import os
@@ -22,6 +23,7 @@ import made  # noqa: E402
 import pleat  # noqa: E402
 
 COMMAND = re.compile(r"    ((?:PLEAT_\w+=\S+ )*)pleat (.*)")
+C = re.compile(r"^```c\n(.*?)^```\n(?:\nIt prints\n\n```text\n(.*?)^```)?", re.M | re.S)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 USERS = {"c", "elastic", "fragmentation", "looking", "recompute", "reinforcement-learning", "tenants"}
 
@@ -68,6 +70,25 @@ class Guides(unittest.TestCase):
             with self.subTest(guide=guide.name), tempfile.TemporaryDirectory() as folder:
                 prepare(pathlib.Path(folder))
                 self.run_all(pathlib.Path(folder), commands)
+
+    def test_programs_in_c_do_what_the_guide_says(self):
+        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+        if compiler is None:
+            self.skipTest("there is no C compiler")
+        library = pathlib.Path(PLEAT).resolve().parents[1] / "lib"
+        programs = [found.groups() for guide in sorted((ROOT / "docs/guides").glob("*.md"))
+                    for found in C.finditer(guide.read_text())]
+        self.assertGreater(len(programs), 2)
+        for text, prints in programs:
+            with self.subTest(prints=prints), tempfile.TemporaryDirectory() as folder:
+                source = pathlib.Path(folder, "program.c")
+                source.write_text(text)
+                subprocess.run([*shlex.split(compiler), "-Wall", "-Wextra", "-Werror", source, "-I", ROOT / "include", "-L",
+                                library, "-lpleat", "-Wl,-rpath,%s" % library, "-o", source.with_suffix("")], check=True)
+                environment = {name: value for name, value in os.environ.items() if not name.startswith("PLEAT_")}
+                done = subprocess.run([source.with_suffix("")], cwd=folder, env=environment, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True)
+                self.assertEqual((done.returncode, done.stdout), (0, prints))
 
     def test_python_in_guides_is_of_this_pleat(self):
         texts = [text for guide in (ROOT / "docs/guides").glob("*.md") for text in PYTHON.findall(guide.read_text())]
