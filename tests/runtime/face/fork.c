@@ -70,10 +70,10 @@ static int refused_backend(pleat_vmm vmm, pleat_ranges *ranges, pleat_va range)
     pleat_va begin;
     uint64_t bytes;
     int count;
-    if (pleat_runtime_create(vmm, NULL, &runtime) != PLEAT_E_STATE || !has("backend") ||
-        !has("before a fork"))
+    if (CHILD_MAY_ALLOCATE && (pleat_runtime_create(vmm, NULL, &runtime) != PLEAT_E_STATE ||
+                               !has("backend") || !has("before a fork")))
         return 7;
-    if (pleat_ranges_create(vmm, 0, &others) != PLEAT_E_STATE ||
+    if ((CHILD_MAY_ALLOCATE && pleat_ranges_create(vmm, 0, &others) != PLEAT_E_STATE) ||
         pleat_host_physical(&vmm, range, &bytes) != PLEAT_E_STATE)
         return 8;
     if (vmm.ops->device_count(vmm.self, &count) != PLEAT_E_STATE ||
