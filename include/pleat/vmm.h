@@ -160,7 +160,7 @@ typedef struct pleat_vmm {
 typedef struct pleat_host_options {
     uint32_t size;         /* sizeof(pleat_host_options) */
     int devices;           /* 0: 1; 64 at most */
-    uint64_t device_bytes; /* 0: 140 GiB; a granule at least, 64 TiB at most */
+    uint64_t device_bytes; /* 0: 140 GiB; 1 to 2^25 granules */
     uint64_t granularity;  /* 0: 2 MiB; a power of two from 32 KiB (or the page) to 2 MiB */
 } pleat_host_options;
 

@@ -470,7 +470,7 @@ static void host_options_serve_a_runtime(void **state)
 {
     (void)state;
     static const uint64_t sizes[][2] = {
-        {32 << 10, 32 << 10}, {32 << 10, 64ull << 40}, {2 * MIB, 2 * MIB}, {2 * MIB, 64ull << 40}};
+        {32 << 10, 32 << 10}, {32 << 10, 1ull << 40}, {2 * MIB, 2 * MIB}, {2 * MIB, 64ull << 40}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         pleat_vmm vmm;
         pleat__arena *arena;

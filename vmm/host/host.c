@@ -29,7 +29,7 @@
 #define FILE_BYTES           (1ull << 62)
 #define LEAST_GRANULARITY    (32ull << 10) /* that a runtime can account for (D480) */
 #define MOST_GRANULARITY     (2ull << 20)
-#define MOST_DEVICE_BYTES    (64ull << 40) /* a process has addresses for (D480) */
+#define MOST_GRANULES        (1ull << 25) /* of a device: 64 TiB of 2 MiB (D480) */
 #define SPARE_AREAS          2048 /* left for the process's own libraries, heap and threads */
 
 const pleat__host_costs pleat__host_costs_h200 = {
@@ -438,12 +438,14 @@ static pleat_result check_options(const pleat_host_options *options, pleat_host_
                            "%llu are allowed",
                            (unsigned long long)out->granularity, (unsigned long long)least,
                            MOST_GRANULARITY);
-    if (out->device_bytes < out->granularity || out->device_bytes > MOST_DEVICE_BYTES)
+    if (out->device_bytes < out->granularity ||
+        out->device_bytes > MOST_GRANULES * out->granularity)
         return pleat__fail(PLEAT_E_INVALID,
-                           "host options: device_bytes %llu; from a granule, %llu, to 2^46 are "
+                           "host options: device_bytes %llu; from a granule, %llu, to %llu are "
                            "allowed",
                            (unsigned long long)out->device_bytes,
-                           (unsigned long long)out->granularity);
+                           (unsigned long long)out->granularity,
+                           MOST_GRANULES * (unsigned long long)out->granularity);
     return PLEAT_OK;
 }
 
