@@ -137,6 +137,17 @@ uint64_t pleat__space_room(const pleat__space *space)
     return cap > claimed ? cap - claimed : 0;
 }
 
+uint64_t pleat__space_left(pleat__space *space)
+{
+    uint64_t claimed = atomic_load(&space->claimed), cap = cap_of(space);
+    pthread_mutex_lock(&space->lock);
+    uint64_t pooled = space->pooled;
+    pthread_mutex_unlock(&space->lock);
+    cap = cap < space->device_bytes ? cap : space->device_bytes;
+    uint64_t taken = claimed > pooled ? claimed - pooled : 0;
+    return cap > taken ? cap - taken : 0;
+}
+
 static bool claim_budget(pleat__space *space, uint64_t bytes)
 {
     uint64_t now = atomic_load(&space->claimed), cap, then;

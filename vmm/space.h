@@ -107,6 +107,9 @@ void pleat__space_set_budget(pleat__space *space, uint64_t bytes);
 PLEAT_NODISCARD pleat_result pleat__space_set_tenant(pleat__space *space, pleat__tenant *tenant);
 /* Bytes more that are within the cap now. */
 uint64_t pleat__space_room(const pleat__space *space);
+/* The most bytes of chunks that may be got: what the budget leaves of the device, those that are
+ * pooled among them. The device may have less, where others use it. */
+uint64_t pleat__space_left(pleat__space *space);
 /* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. Where a verb
  * fails it has access to a part of what is mapped, and to nothing that is mapped later: access is
  * not taken back, and may be asked for again. No other thread maps meanwhile. */

@@ -44,7 +44,8 @@ pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks)
     pleat__chunk_pool *pool = heap->pool;
     growing to = {.heap = heap, .zone = zone};
     uint64_t wanted = (pool->held >> pool->occupancy.shift) + chunks;
-    if (pleat__space_room(pool->space) < wanted * pool->page_bytes)
+    if (pleat__space_room(pool->space) < wanted * pool->page_bytes ||
+        pleat__space_left(pool->space) < chunks * pool->page_bytes)
         return pleat__fail(PLEAT_E_BUDGET, "no room for %u chunks beside a plan", chunks);
     pleat_result result = pleat__chunk_pool_make(pool, chunks, grown, &to);
     /* Others allocated and freed meanwhile. */
@@ -178,6 +179,34 @@ pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules
     return pleat__heap_sync(heap);
 }
 
+/* Whole free chunks of other streams' zones. */
+static uint64_t others_have(const pleat__heap *heap, uint8_t zone)
+{
+    uint64_t chunks = 0;
+    for (uint32_t from = 0; from < 2 * heap->stream_count; from += 2)
+        for (pleat__run run = pleat__free_runs_largest(&heap->zones[from]);
+             from / 2 != zone / 2u && run.count >= heap->pool->occupancy.full;
+             run = pleat__free_runs_smaller(&heap->zones[from], run)) {
+            chunk_run whole = whole_of(&heap->pool->occupancy, run);
+            chunks += whole.last - whole.first;
+        }
+    return chunks;
+}
+
+/* What cannot be had in full is not begun: a refused request takes nothing. */
+static pleat_result check_supply(const pleat__heap *heap, uint8_t zone, uint32_t chunks)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    uint64_t left = pleat__space_left(pool->space) / pool->page_bytes;
+    if (left >= chunks || left + others_have(heap, zone) >= chunks)
+        return PLEAT_OK;
+    bool by_budget = pleat__space_room(pool->space) / pool->page_bytes < chunks;
+    return by_budget ? pleat__fail(PLEAT_E_BUDGET, "no room for %u chunks", chunks)
+                     : pleat__fail(PLEAT_E_OUT_OF_MEMORY,
+                                   "%u more chunks of %llu bytes are more than the device has",
+                                   chunks, (unsigned long long)pool->page_bytes);
+}
+
 pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks,
                                 pleat__supplied *supplied)
 {
@@ -187,6 +216,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     if (got >= chunks)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    PLEAT_TRY(check_supply(heap, zone, chunks - got));
     pleat_result result = pleat__heap_grow(heap, zone, chunks - got, &made);
     if (!pleat__is_shortage(result))
         return result;
