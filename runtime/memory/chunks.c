@@ -9,10 +9,18 @@
 #include <internal/error.h>
 #include <string.h>
 
+/* Granules are counted in 32 bits. */
+static uint32_t most_of(const pleat__chunk_pool *pool, uint64_t device_pages)
+{
+    uint64_t wanted = pool->region_pages + (PLEAT__HOMES - 1) * device_pages;
+    uint64_t counted = UINT32_MAX / (pool->page_bytes >> PLEAT__GRANULE_SHIFT);
+    return (uint32_t)(wanted < counted ? wanted : counted);
+}
+
 /* Tables for all chunks that there may be: what was never used of them has no page (D513). */
 static pleat_result tables_make(pleat__chunk_pool *pool)
 {
-    uint64_t most = pool->region_pages;
+    uint64_t most = pool->most;
     pool->chunks = pleat__arena_calloc_sparse(pool->arena, most, sizeof *pool->chunks);
     pool->span = pleat__arena_calloc_sparse(pool->arena, most, sizeof *pool->span);
     pool->home = pleat__arena_calloc_sparse(pool->arena, most, sizeof *pool->home);
@@ -168,6 +176,8 @@ pleat_result pleat__chunk_pool_init(pleat__chunk_pool *pool, pleat__arena *arena
         pool->taken_page = taken;
         pool->region_pages = plan_pages + device_pages;
         pool->next_home = plan_pages;
+        pool->homes[pool->home_count++] = (pleat__page_run){0, pool->region_pages};
+        pool->most = most_of(pool, device_pages);
         result = tables_make(pool);
         if (result == PLEAT_OK && plan != NULL)
             result = pool_load(pool, plan);
@@ -245,16 +255,59 @@ static void choose_absent(const pleat__chunk_pool *pool, growth *g, uint32_t wan
     }
 }
 
-/* Then new ones, with homes in the region's next clean pages. They are not in use yet: nobody sees
- * them before they are counted. */
+/* The run of homes in which the page before this one is. */
+static uint32_t homes_before(const pleat__chunk_pool *pool, uint64_t page)
+{
+    uint32_t r = 0;
+    while (page != 0 &&
+           (page <= pool->homes[r].page || page > pool->homes[r].page + pool->homes[r].pages))
+        r++;
+    return r;
+}
+
+/* The homes that there were are taken, by what is paused or in the host's memory too. */
+static pleat_result take_homes(pleat__chunk_pool *pool)
+{
+    pleat__page_run *last = &pool->homes[pool->home_count - 1];
+    pleat__page_run more = {.pages = pleat__space_device_bytes(pool->space) / pool->page_bytes};
+    if (pool->home_count == PLEAT__HOMES)
+        return pleat__fail(PLEAT_E_LIMIT, "there are homes for %u chunks", pool->count);
+    PLEAT_TRY(pleat__space_take(pool->space, more.pages, &more.page));
+    if (more.page == last->page + last->pages)
+        last->pages += more.pages;
+    else
+        pool->homes[pool->home_count++] = more;
+    return PLEAT_OK;
+}
+
+/* The page itself, or where the run of homes ends there the first one of the next run. */
+static pleat_result home_from(pleat__chunk_pool *pool, uint64_t *page)
+{
+    uint32_t run = homes_before(pool, *page);
+    while (*page == pool->homes[run].page + pool->homes[run].pages) {
+        if (run + 1 == pool->home_count)
+            PLEAT_TRY(take_homes(pool));
+        else
+            *page = pool->homes[++run].page;
+    }
+    return PLEAT_OK;
+}
+
+/* Then new ones, with homes in the next clean pages. They are not in use yet: nobody sees them
+ * before they are counted. */
 static pleat_result choose_new(pleat__chunk_pool *pool, growth *g, uint32_t wanted)
 {
-    uint32_t number = pool->count;
-    uint64_t page = pool->next_home;
-    uint64_t new = wanted - g->count, room = pool->region_pages - number;
-    PLEAT_TRY(
-        pleat__occupancy_grow(&pool->occupancy, number + (uint32_t)(new < room ? new : room)));
-    for (; page < pool->region_pages && g->count < wanted; page++) {
+    uint32_t number = pool->count, new = wanted - g->count;
+    if (new > pool->most - number)
+        return pleat__fail(PLEAT_E_OUT_OF_MEMORY,
+                           "%u more chunks of %llu bytes are more than there are numbers for "
+                           "beside what is paused or in the host's memory",
+                           wanted, (unsigned long long)pool->page_bytes);
+    PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy, number + new));
+    for (uint64_t page = pool->next_home; g->count < wanted; page++) {
+        if (home_from(pool, &page) != PLEAT_OK)
+            return pleat__context(PLEAT_E_OUT_OF_MEMORY, "%u more chunks of %llu bytes", wanted,
+                                  (unsigned long long)pool->page_bytes);
         if (!is_clean(pool, page))
             continue;
         pool->home[number] = (uint32_t)page;
@@ -263,11 +316,7 @@ static pleat_result choose_new(pleat__chunk_pool *pool, growth *g, uint32_t want
         pool->breaks[number] = number == 0 || page != (uint64_t)pool->home[number - 1] + 1;
         g->numbers[g->count++] = number++;
     }
-    if (g->count == wanted)
-        return PLEAT_OK;
-    return pleat__fail(PLEAT_E_OUT_OF_MEMORY,
-                       "%u more chunks of %llu bytes are more than the device has", wanted,
-                       (unsigned long long)pool->page_bytes);
+    return PLEAT_OK;
 }
 
 /* The end of the longest run from `first` on of numbers whose homes lie side by side. */

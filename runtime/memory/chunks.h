@@ -34,6 +34,9 @@
 /* What was at rest may come back in handles so many times as large: a job that gives its memory
  * back in turns waits for each handle (D341). */
 #define PLEAT__JOINED 2u
+/* Chunks that a pool has numbers for, in the device's size: what is paused or in the host's memory
+ * keeps its numbers and homes, and takes none of the device (D530). */
+#define PLEAT__HOMES 4u
 
 /* Neighbouring pages of the window. */
 typedef struct pleat__page_run {
@@ -58,11 +61,16 @@ typedef struct pleat__chunk_pool {
     pleat__chunk_span *span; /* its handle's */
     uint32_t *home;          /* its page */
     uint8_t *breaks;         /* 1: does not follow on the chunk before */
-    uint32_t count;          /* numbers in use, at most as many as the region has pages */
+    uint32_t count;          /* numbers in use */
+    uint32_t most;           /* numbers that there may be: the tables are made for all of them */
     uint32_t absent;         /* numbers without a chunk */
     uint64_t region_pages;   /* taken at the bottom of the window for homes ... */
     uint64_t taken_page;     /* ... from this one on by this pool */
-    uint64_t next_home;
+    /* All that was taken for homes: the region, and where that is full as many pages as the device
+     * has, wherever the window has them. */
+    pleat__page_run homes[PLEAT__HOMES];
+    uint32_t home_count;
+    uint64_t next_home;  /* a page; the end of its run: the next home is in the run behind */
     uint64_t view_pages; /* alias pages mapped now, without those that are being unmapped */
     /* rest.c's: handles at rest because nothing lay there, and what is free on paused ones. */
     uint32_t *resting;

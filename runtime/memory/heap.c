@@ -37,7 +37,7 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         pleat__free_runs_init(&heap->zones[z], arena);
     heap->notes = pleat__arena_alloc(arena, PLEAT__NOTES * sizeof *heap->notes);
-    heap->zone_of = pleat__arena_calloc_sparse(arena, pool->region_pages, sizeof *heap->zone_of);
+    heap->zone_of = pleat__arena_calloc_sparse(arena, pool->most, sizeof *heap->zone_of);
     if (heap->notes == NULL || heap->zone_of == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a heap's notes and zones");
     return PLEAT_OK;

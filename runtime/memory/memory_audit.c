@@ -35,8 +35,8 @@ static bool audit_home(const pleat__chunk_pool *pool, uint32_t c)
 bool pleat__chunks_audit(const pleat__chunk_pool *pool)
 {
     uint32_t absent = 0, full = pool->occupancy.full;
-    if (pool->count > pool->region_pages)
-        return disagree("chunks", 0, pool->count, pool->region_pages);
+    if (pool->count > pool->most)
+        return disagree("chunks", 0, pool->count, pool->most);
     for (uint32_t c = 0; c < pool->count; c++) {
         if (!audit_home(pool, c))
             return false;

@@ -266,7 +266,7 @@ static bool fill_all(const search *s, exchange *x)
 /* The tables by chunk stay. */
 static bool make_tables(pleat__heap *heap)
 {
-    uint64_t most = heap->pool->region_pages;
+    uint64_t most = heap->pool->most;
     if (heap->shown == NULL)
         heap->shown = pleat__arena_calloc_sparse(heap->arena, most, sizeof *heap->shown);
     if (heap->loose == NULL)

@@ -543,6 +543,41 @@ static void pause_says_why_streams_cannot_be_waited_for(void **state)
     end(&f);
 }
 
+/* What is paused takes none of the device: all of it may be had meanwhile, turn by turn, and what
+ * was paused comes back to where it was. */
+static void pause_leaves_the_device_to_others(void **state)
+{
+    (void)state;
+    enum { PARTS = 12, TURNS = 3 };
+    const char *const tags[TURNS] = {"weights", "kv_cache", NULL};
+    fixture f;
+    pleat_va parts[TURNS][PARTS];
+    begin(&f, "pleat", 1024 * MIB, 0);
+    for (int turn = 0; turn < TURNS; turn++) {
+        assert_ok(pleat_tag(tags[turn]));
+        for (int p = 0; p < PARTS; p++) {
+            parts[turn][p] = take(&f, 80 * MIB, 0);
+            memset((void *)(uintptr_t)parts[turn][p], PARTS * turn + p + 1, 64);
+        }
+        assert_ok(pleat_tag(NULL));
+        assert_ok(pause_with(f.runtime, PLEAT_OFFLOAD_HOST, tags[turn]));
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 0);
+    }
+    pleat_va large = take(&f, 1000 * MIB, 0);
+    assert_ok(pleat_free(f.runtime, large));
+    for (int turn = 0; turn < TURNS; turn++) {
+        assert_ok(pleat_empty_cache(f.runtime));
+        assert_ok(pleat_resume(f.runtime, tags[turn]));
+        for (int p = 0; p < PARTS; p++) {
+            const char *at = (const char *)(uintptr_t)parts[turn][p];
+            assert_int_equal(at[0], PARTS * turn + p + 1);
+            assert_int_equal(at[63], PARTS * turn + p + 1);
+            assert_ok(pleat_free(f.runtime, parts[turn][p]));
+        }
+    }
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -563,6 +598,7 @@ int main(void)
         cmocka_unit_test(pause_wakes_larger_handles),
         cmocka_unit_test(pause_sets_what_lives_apart),
         cmocka_unit_test(pause_keeps_what_lives_in_views_and_holes),
+        cmocka_unit_test(pause_leaves_the_device_to_others),
         cmocka_unit_test(pause_survives_each_verb_that_fails),
         cmocka_unit_test(pause_says_why_streams_cannot_be_waited_for),
     };

@@ -384,6 +384,30 @@ static void spill_leaves_nothing_idle_behind_a_trim(void **state)
     end(&f);
 }
 
+/* Where the device is the limit, and not a budget within it. */
+static void spill_goes_beyond_the_device(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 16 };
+    fixture f;
+    pleat_va blocks[BLOCKS];
+    open_host(&f, 64 * MIB, false);
+    pleat_runtime_options options = {.size = sizeof options, .conf = "spill:host"};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    for (int b = 0; b < BLOCKS; b++) {
+        assert_ok(pleat_mark(f.runtime));
+        blocks[b] = take(&f, 8 * MIB, 0);
+        memset((void *)(uintptr_t)blocks[b], b + 1, 8 * MIB);
+    }
+    assert_int_equal(pleat_stats_of(f.runtime).host_bytes, 64 * MIB);
+    for (int b = 0; b < BLOCKS; b++) {
+        for (uint64_t i = 0; i < 8 * MIB; i += 4096)
+            assert_int_equal(((const char *)(uintptr_t)blocks[b])[i], b + 1);
+        assert_ok(pleat_free(f.runtime, blocks[b]));
+    }
+    end(&f);
+}
+
 static void spill_survives_each_verb_that_fails(void **state)
 {
     (void)state;
@@ -407,6 +431,7 @@ int main(void)
         cmocka_unit_test(spill_waits_for_streams_that_use_what_goes),
         cmocka_unit_test(spill_keeps_nothing_on_the_host_for_nobody),
         cmocka_unit_test(spill_leaves_nothing_idle_behind_a_trim),
+        cmocka_unit_test(spill_goes_beyond_the_device),
         cmocka_unit_test(spill_survives_each_verb_that_fails),
     };
     return cmocka_run_group_tests_name("spill", tests, NULL, NULL);
