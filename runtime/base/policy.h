@@ -83,6 +83,9 @@ typedef struct pleat__policy_ops {
     /* The largest request of the stream that idle memory would serve, and all idle bytes. */
     void (*idle)(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
     /* Those below may be NULL: nothing is to be done. */
+    /* The largest request of the stream that would be served where so much memory is new and all
+     * that is idle has been given back as far as it can be. NULL: by `idle` or new memory alone. */
+    uint64_t (*most)(void *self, pleat_stream stream, uint64_t new_bytes);
     /* Lays idle memory to rest until the space has at most `keep_bytes`; how many bytes went. pre:
      * the turn. NULL: `reclaim` gives it back. */
     uint64_t (*rest)(void *self, uint64_t keep_bytes);

@@ -101,7 +101,7 @@ pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes, uint64_t *g
     return PLEAT_OK;
 }
 
-/* Another thread may allocate and free meanwhile. */
+/* Another thread may allocate and free meanwhile, and the program's own calls fail. */
 static bool ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream)
 {
     if (runtime->memory_callback == NULL)
@@ -184,34 +184,51 @@ static const char *in_words(uint64_t bytes, char *buffer, size_t size)
     return buffer;
 }
 
+/* Not above it: what is said is served when it is asked for. */
+static const char *mib_below(uint64_t bytes, char *buffer, size_t size)
+{
+    uint64_t hundredths = (bytes >> 20) * 100 + (bytes & 0xfffff) * 100 / (1 << 20);
+    snprintf(buffer, size, "%" PRIu64 ".%02" PRIu64 " MiB", hundredths / 100, hundredths % 100);
+    return buffer;
+}
+
 /* Why the last attempt ended, where that is not what the figures say: the budget's bytes in use by
  * then include what the attempt itself had got, and has given back. */
-static const char *cause_of(pleat_result result, char *text, size_t size)
+static const char *cause_of(const pleat_error *why, char *text, size_t size)
 {
-    if (result == PLEAT_E_BUDGET)
+    if (why->result == PLEAT_E_BUDGET)
         return "";
-    snprintf(text, size, " (%s)", pleat_last_error()->text);
+    snprintf(text, size, " (%s)", why->text);
     return text;
 }
 
+/* The largest request that would be served, were it asked for next; `exists`: bytes of chunks. */
+static uint64_t largest_of(pleat_runtime *runtime, pleat_stream stream, uint64_t exists,
+                           uint64_t idle)
+{
+    uint64_t room = room_for_new(runtime, exists), cap = runtime->limits.cap_bytes;
+    uint64_t most = runtime->ops->most != NULL ? runtime->ops->most(runtime->policy, stream, room)
+                                               : (room > idle ? room : idle);
+    most = most > runtime->canary.guard ? most - runtime->canary.guard : 0;
+    most = most < PLEAT__REQUEST_MOST ? most : PLEAT__REQUEST_MOST;
+    /* One above the limit is refused whatever is idle. */
+    return most < cap ? most : cap;
+}
+
 /* The text of the refusal. */
-static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t bytes,
+static pleat_result refuse(pleat_runtime *runtime, const pleat_error *why, uint64_t bytes,
                            pleat_stream stream)
 {
     char asked[32], live[32], physical[32], limit[32], reusable[32], fits[32], plan[96] = "";
     char reason[160], source[160];
-    const char *cause = cause_of(result, reason, sizeof reason);
+    const char *cause = cause_of(why, reason, sizeof reason);
     uint64_t largest = 0, total = 0;
-    /* What the last attempt had got before it failed. */
-    pleat__gate_leave(&runtime->gate);
-    pleat__space_trim(runtime->space, 0);
-    pleat__gate_enter(&runtime->gate);
+    /* What the last attempt had got before it failed: all else that is idle has gone before. */
+    if (bytes <= runtime->limits.cap_bytes)
+        give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, stream);
     uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
     runtime->ops->idle(runtime->policy, stream, &largest, &total);
-    uint64_t room = room_for_new(runtime, exists);
-    largest = room > largest ? room : largest;
-    /* One above the limit is refused whatever is idle. */
-    largest = largest < runtime->limits.cap_bytes ? largest : runtime->limits.cap_bytes;
+    largest = largest_of(runtime, stream, exists, largest);
     if (runtime->plan != NULL) {
         char expected[32];
         snprintf(plan, sizeof plan, "; the plan expects a peak of %s",
@@ -219,14 +236,14 @@ static pleat_result refuse(pleat_runtime *runtime, pleat_result result, uint64_t
     }
     runtime->stats.out_of_memory++;
     return pleat__fail(
-        result,
+        why->result,
         "out of memory: %s asked for on stream %" PRIu64 "; live %s, physical %s of %s %s, "
         "reusable %s, the largest request that would fit now %s%s%s",
         in_words(bytes, asked, sizeof asked), stream,
         mib(runtime->stats.live_bytes, live, sizeof live), mib(exists, physical, sizeof physical),
         pleat__limits_text(runtime, source, sizeof source),
         mib(pleat__limits_allowed(runtime), limit, sizeof limit),
-        mib(total, reusable, sizeof reusable), mib(largest, fits, sizeof fits), plan, cause);
+        mib(total, reusable, sizeof reusable), mib_below(largest, fits, sizeof fits), plan, cause);
 }
 
 /* With the turn, which a request may leave all the same: then it begins again. */
@@ -241,15 +258,26 @@ static pleat_result ask_again(pleat_runtime *runtime, uint64_t bytes, pleat_stre
     return result;
 }
 
+/* The same; *why: what it said where it failed, for what else fails before the request is refused.
+ */
+static pleat_result ask_once_more(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                  pleat_error *why, pleat_va *address)
+{
+    pleat_result result = ask_again(runtime, bytes, stream, address);
+    *why = pleat__failure(result);
+    return result;
+}
+
 /* As often as others leave more room. */
 static pleat_result ask_tenants(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
-                                pleat_result result, pleat_va *address)
+                                pleat_error *why, pleat_va *address)
 {
     pleat__waiting waiting = {0};
+    pleat_result result = why->result;
     if (!pleat__round_up(bytes, pleat__space_page_bytes(runtime->space), &waiting.bytes))
         return result;
     while (pleat__is_shortage(result) && pleat__tenancy_await(runtime->tenancy, &waiting))
-        result = ask_again(runtime, bytes, stream, address);
+        result = ask_once_more(runtime, bytes, stream, why, address);
     pleat__gate_await_turn(&runtime->gate);
     pleat__tenancy_served(runtime->tenancy, &waiting);
     return result;
@@ -268,9 +296,10 @@ pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, ple
                                      pleat_result first, pleat_va *address)
 {
     pleat_result result = first;
+    pleat_error why = pleat__failure(first);
     pleat__gate_await_turn(&runtime->gate);
     if (rises(runtime))
-        result = ask_again(runtime, bytes, stream, address);
+        result = ask_once_more(runtime, bytes, stream, &why, address);
     /* What is larger than everything allowed is refused without giving anything up; only the
      * program may allow more. */
     step begin = bytes > runtime->limits.cap_bytes ? STEP_CALLBACK : STEP_COMPLETED;
@@ -278,9 +307,9 @@ pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes, ple
         begin = STEP_COUNT;
     for (step which = begin; which < STEP_COUNT && pleat__is_shortage(result); which++) {
         if (which == STEP_TENANTS)
-            result = ask_tenants(runtime, bytes, stream, result, address);
+            result = ask_tenants(runtime, bytes, stream, &why, address);
         else if (run_step(runtime, which, bytes, stream) && bytes <= runtime->limits.cap_bytes)
-            result = ask_again(runtime, bytes, stream, address);
+            result = ask_once_more(runtime, bytes, stream, &why, address);
     }
-    return pleat__is_shortage(result) ? refuse(runtime, result, bytes, stream) : result;
+    return pleat__is_shortage(result) ? refuse(runtime, &why, bytes, stream) : result;
 }

@@ -145,6 +145,72 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
     return tail.count == 0 ? PLEAT_OK : gather_handle(heap, tail.begin >> shift);
 }
 
+/* ---- the most that fits ---- */
+
+/* Whether a head and a tail behind it are in one run once all between them is new: then the tail is
+ * not used. */
+static bool would_join(const pleat__heap *heap, pleat__run head, pleat__run tail)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    if (head.count == 0 || head.begin >= tail.begin)
+        return false;
+    uint32_t c = pleat__chunk_of(pool, end_of(head)), end = pleat__chunk_of(pool, tail.begin);
+    while (c < end && (pool->chunks[c] == NULL || pool->occupancy.used[c] == 0))
+        c++;
+    return c >= end;
+}
+
+/* The most granules of a tail, whatever is missing. */
+static uint32_t longest_tail(const pleat__heap *heap, const pleat__free_runs *zone, pleat__run head)
+{
+    uint32_t full = heap->pool->occupancy.full, most = 0;
+    pleat__run run = pleat__free_runs_largest(zone);
+    for (uint32_t looks = 0; looks < LOOKS && run.count > most;
+         looks++, run = pleat__free_runs_smaller(zone, run)) {
+        pleat__run handle = handle_of(heap, end_of(run) - 1);
+        uint32_t part = end_of(run) - handle.begin;
+        bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
+        if (handle.count == 0 || part == handle.count || part > run.count || is_head ||
+            would_join(heap, head, handle))
+            continue;
+        /* One is looked for where there is a rest beyond whole chunks. */
+        part -= part % full == 0;
+        most = part > most ? part : most;
+    }
+    return most;
+}
+
+/* Chunks of the device in handles on which nothing lies. */
+static uint64_t idle_chunks(const pleat__heap *heap)
+{
+    const pleat__chunk_pool *pool = heap->pool;
+    uint64_t chunks = 0;
+    for (uint32_t c = 0; c < pool->count; c++)
+        if (pool->span[c].first == c && pleat__heap_is_idle(heap, c, 0) &&
+            !pool->chunks[c]->on_host)
+            chunks += pool->chunks[c]->pages;
+    return chunks;
+}
+
+uint64_t pleat__stitch_most(pleat__heap *heap, uint16_t stream, uint64_t new_bytes)
+{
+    const pleat__free_runs *zone = &heap->zones[2 * stream], *small = zone + 1;
+    uint32_t full = heap->pool->occupancy.full;
+    if (pleat__heap_sync(heap) != PLEAT_OK)
+        return 0;
+    pleat__run head = find_head(heap, zone);
+    uint64_t chunks = idle_chunks(heap) + new_bytes / heap->pool->page_bytes;
+    uint64_t most = chunks * full + head.count + longest_tail(heap, zone, head);
+    uint32_t hole = pleat__free_runs_largest(zone).count;
+    /* What is smaller than a chunk lies in no view, and among small ones for want of memory. */
+    uint32_t beside = pleat__free_runs_largest(small).count;
+    beside = beside < full ? beside : full - 1;
+    most = most >= full ? most : 0;
+    most = most > hole ? most : hole;
+    most = most > beside ? most : beside;
+    return most << PLEAT__GRANULE_SHIFT;
+}
+
 /* ---- making a view ---- */
 
 static pleat_result view_map(pleat__heap *heap, pleat__view *view, bool shares)

@@ -74,5 +74,8 @@ bool pleat__views_audit(const pleat__heap *heap, bool followed, uint64_t layout_
 
 /* Metadata only: the space unmaps. */
 void pleat__views_release(pleat__heap *heap);
+/* The largest request of a stream that is served when all of the device that nothing lies on has
+ * been given back, and so many bytes are new. */
+uint64_t pleat__stitch_most(pleat__heap *heap, uint16_t stream, uint64_t new_bytes);
 
 #endif

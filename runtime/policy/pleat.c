@@ -638,6 +638,7 @@ const pleat__policy_ops pleat__policy_pleat = {
     .spare = pleat__pleat_spare,
     .rested = pleat__pleat_rested,
     .idle = pleat__pleat_idle,
+    .most = pleat__pleat_most,
     .mark = mark,
     .phase = phase,
     .parameter = parameter,

@@ -66,6 +66,7 @@ pleat_result pleat__pleat_hold(void *self);
 void pleat__pleat_let_go(void *self);
 size_t pleat__pleat_rested(void *self, pleat__chunk **listed);
 void pleat__pleat_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
+uint64_t pleat__pleat_most(void *opaque, pleat_stream stream, uint64_t new_bytes);
 
 /* Bytes that were asked for and had no place in what was followed, since creation. */
 static inline uint64_t pleat__pleat_outside(const pleat__pleat *self)

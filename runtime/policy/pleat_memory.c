@@ -150,6 +150,12 @@ void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uin
     pleat__heap_idle(&self->heap, pleat__heap_stream(&self->heap, stream), largest, total);
 }
 
+uint64_t pleat__pleat_most(void *opaque, pleat_stream stream, uint64_t new_bytes)
+{
+    policy *self = opaque;
+    return pleat__stitch_most(&self->heap, pleat__heap_stream(&self->heap, stream), new_bytes);
+}
+
 /* Allocations, their granules, and how many of them lie in views of the heap's. */
 typedef struct live_places {
     uint32_t count;

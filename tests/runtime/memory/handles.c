@@ -291,13 +291,14 @@ static void handles_that_cannot_be_stitched_do_not_fit(void **state)
         }
         const char *fit = strstr(pleat_last_error()->text, "would fit now ");
         assert_non_null(fit);
-        /* Two digits are given. */
+        /* Two digits are given, of what is served and no more. */
         uint64_t fits = (uint64_t)(atof(fit + strlen("would fit now ")) * (1 << 20));
         if (fits <= 2 * CHUNK)
             continue;
         named++;
-        assert_ok(pleat_alloc(f.j.runtime, fits - (1 << 20) / 100, 0, &address));
+        assert_ok(pleat_alloc(f.j.runtime, fits, 0, &address));
         assert_ok(pleat_free(f.j.runtime, address));
+        assert_result(pleat_alloc(f.j.runtime, fits + (1 << 20) / 50, 0, &address), PLEAT_E_BUDGET);
     }
     assert_true(named > 10);
     drain(&f);
