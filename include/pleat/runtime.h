@@ -13,9 +13,10 @@
  * LEARNING  The policy pleat learns the places of an iteration's requests from the first two
  *           iterations that are alike, where they have 64 requests or more; a plan is followed from
  *           its first request on. Iterations are what pleat_mark parts, or else are found.
- * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime as it was and usable; the
- *           text says live, physical, budget, reusable and the largest request that would fit; in a
- *           capture, how much of its memory is used.
+ * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime usable, and as it was but
+ *           for idle memory that was given back; the text says live, physical, budget, reusable and
+ *           the largest request that would fit, which is served when it is asked for next (by the
+ *           policy pleat; others round sizes up); in a capture, how much of its memory is used.
  * THREADS   Every function may be called from any thread.
  *           A thread that is in one must not be cancelled (pthread_cancel): it would keep a lock
  *           that all others wait for. pthread_setcancelstate around the call keeps it off.
@@ -38,8 +39,9 @@ extern "C" {
 typedef struct pleat_runtime pleat_runtime;
 
 /* Asked before a request is refused, after Pleat has given back all it could: the program may free
- * memory of its own (through pleat_free as well). Non-zero: try once more. Called without any lock
- * of Pleat's, on the thread that allocates. */
+ * memory of its own (through pleat_free as well), or raise the budget. Non-zero: try once more. Not
+ * asked where the request is larger than the device's memory: whatever is given up, that is
+ * refused. Called without any lock of Pleat's, on the thread that allocates. */
 typedef int (*pleat_memory_callback)(void *context, uint64_t bytes, pleat_stream stream);
 
 typedef struct pleat_runtime_options {
@@ -103,9 +105,11 @@ PLEAT_API pleat_result pleat_phase(pleat_runtime *runtime, const char *name);
 /* Gives cached memory back to the device. */
 PLEAT_API pleat_result pleat_empty_cache(pleat_runtime *runtime);
 /* Gives memory that nothing lies on back to the device, until the runtime has at most `keep_bytes`
- * of it or no more is idle; *given_bytes (may be NULL): how many. It comes back by itself, at the
- * same addresses, when it is wanted; what a schedule expects next comes with it. Waits for the work
- * that the streams had been given by now, not for the device. */
+ * of memory, that on which something lies included, or no more is idle; *given_bytes (may be NULL):
+ * how many. It comes back by itself, at the same addresses, when it is wanted; what a schedule
+ * expects next comes with it. Policies other than pleat give all their idle memory back where they
+ * have more than `keep_bytes`. Waits for the work that the streams had been given by now, not for
+ * the device. */
 PLEAT_API pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes,
                                   uint64_t *given_bytes);
 /* ---- pause and resume ----
@@ -233,14 +237,14 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
 
 /* Counters: X(name, text). Bytes and counts; peaks since creation or the last reset. */
 #define PLEAT_COUNTERS(X)                                                                          \
-    X(requests, "allocations asked for")                                                           \
+    X(requests, "allocations asked for and served")                                                \
     X(frees, "frees")                                                                              \
     X(live_bytes, "bytes live now, sizes rounded to 512")                                          \
     X(peak_live_bytes, "most bytes live")                                                          \
     X(requested_bytes, "bytes live now, sizes as asked for")                                       \
     X(peak_requested_bytes, "most of these")                                                       \
     X(peak_blocks, "most allocations live at a time")                                              \
-    X(asked_bytes, "bytes asked for, since creation")                                              \
+    X(asked_bytes, "bytes asked for and served, since creation")                                   \
     X(physical_bytes, "bytes of chunks that exist now")                                            \
     X(peak_physical_bytes, "most bytes of chunks")                                                 \
     X(virtual_bytes, "bytes of the window in use now")                                             \
@@ -261,7 +265,7 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(streams_ordered, "waits put between streams because memory went from one to another")        \
     X(driver_calls, "memory verbs issued")                                                         \
     X(mapper_calls, "of them, those issued by threads of Pleat's own")                             \
-    X(out_of_memory, "requests refused")                                                           \
+    X(out_of_memory, "requests refused for want of memory, which are not among requests")          \
     X(metadata_bytes, "host bytes of Pleat's own metadata")                                        \
     X(map_waits, "requests that waited for memory verbs")                                          \
     X(waited_ns, "nanoseconds that calls waited: for memory verbs, other calls, other threads")    \

@@ -149,12 +149,31 @@ static void refusal_above_the_device_asks_nobody(void **state)
     end(&f);
 }
 
+/* What was refused counts as that alone. */
+static void refusal_is_not_among_the_requests(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < POLICIES; p++) {
+        fixture f;
+        pleat_va address;
+        begin(&f, policies[p], 64 * MIB, 0);
+        take(&f, 10 * MIB, 0);
+        assert_result(pleat_alloc(f.runtime, 60 * MIB, 0, &address), PLEAT_E_OUT_OF_MEMORY);
+        pleat_stats stats = pleat_stats_of(f.runtime);
+        assert_int_equal(stats.requests, 1);
+        assert_int_equal(stats.asked_bytes, 10 * MIB);
+        assert_int_equal(stats.out_of_memory, 1);
+        end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusal_by_a_shared_device_keeps_nothing),
         cmocka_unit_test(refusal_says_what_is_served_next),
         cmocka_unit_test(refusal_says_why_whatever_the_callback_does),
+        cmocka_unit_test(refusal_is_not_among_the_requests),
         cmocka_unit_test(refusal_above_the_device_asks_nobody),
         cmocka_unit_test(refusal_takes_no_memory),
     };

@@ -182,6 +182,29 @@ static void trim_of_other_policies_empties_their_caches(void **state)
 }
 
 /* Memory that waits for a stream is not given back under it. */
+/* The bound is on all that the runtime has; the other policies know all or nothing. */
+static void trim_keeps_what_lives_and_some(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < POLICIES; p++) {
+        fixture f;
+        uint64_t given;
+        pleat_va blocks[10];
+        begin(&f, policies[p], 2048 * MIB, 0);
+        for (int b = 0; b < 10; b++)
+            blocks[b] = take(&f, 100 * MIB, 0);
+        for (int b = 5; b < 10; b++)
+            assert_ok(pleat_free(f.runtime, blocks[b]));
+        assert_ok(pleat_trim(f.runtime, 1000 * MIB, &given));
+        assert_int_equal(given, 0);
+        assert_ok(pleat_trim(f.runtime, 800 * MIB, &given));
+        bool exact = strcmp(policies[p], "pleat") == 0;
+        assert_int_equal(given, (exact ? 200 : 500) * MIB);
+        assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 1000 * MIB - given);
+        end(&f);
+    }
+}
+
 static void trim_waits_for_streams(void **state)
 {
     (void)state;
@@ -316,6 +339,7 @@ int main(void)
         cmocka_unit_test(trim_gives_back_all_that_nothing_lies_on),
         cmocka_unit_test(trim_leaves_room_for_less_than_a_handle),
         cmocka_unit_test(trim_keeps_what_it_is_told_to),
+        cmocka_unit_test(trim_keeps_what_lives_and_some),
         cmocka_unit_test(trim_of_a_learned_job_costs_it_no_place),
         cmocka_unit_test(trim_of_a_planned_job_lays_its_folds_to_rest_too),
         cmocka_unit_test(trim_memory_is_woken_before_new_is_made),
