@@ -403,18 +403,35 @@ static pleat_result wake(pleat_runtime *runtime, pleat__pause *pause)
     return pleat__fail_again(&why);
 }
 
+static pleat_result wake_unlocked(pleat_runtime *runtime, pleat__pause *pause)
+{
+    pleat__gate_leave(&runtime->gate);
+    pleat_result result = wake(runtime, pause);
+    pleat__gate_enter(&runtime->gate);
+    return result;
+}
+
+/* Where there is no room the runtime's own idle memory goes first, as for a request: as much as is
+ * needed, then all. */
+static pleat_result wake_in_room(pleat_runtime *runtime, pleat__pause *pause, uint64_t bytes)
+{
+    pleat_result result = wake_unlocked(runtime, pause);
+    for (int all = 0; all <= 1 && pleat__is_shortage(result); all++) {
+        pleat_error why = pleat__failure(result);
+        result = pleat__make_room(runtime, bytes, all != 0) > 0 ? wake_unlocked(runtime, pause)
+                                                                : pleat__fail_again(&why);
+    }
+    return result;
+}
+
 pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
 {
     pleat__waiting waiting = {.bytes = bytes_of(runtime, pause)};
     pleat_result result;
     pause->wakes = true;
-    for (;;) {
-        pleat__gate_leave(&runtime->gate);
-        result = wake(runtime, pause);
-        pleat__gate_enter(&runtime->gate);
-        if (!pleat__is_shortage(result) || !pleat__tenancy_await(runtime->tenancy, &waiting))
-            break;
-    }
+    do
+        result = wake_in_room(runtime, pause, waiting.bytes);
+    while (pleat__is_shortage(result) && pleat__tenancy_await(runtime->tenancy, &waiting));
     pleat__gate_await_turn(&runtime->gate);
     pleat_error why = pleat__failure(result);
     pleat__tenancy_served(runtime->tenancy, &waiting);

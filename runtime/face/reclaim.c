@@ -78,6 +78,27 @@ uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes)
     return before > after ? before - after : 0;
 }
 
+static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
+{
+    uint64_t free_bytes = 0, total = 0;
+    const pleat_vmm_ops *ops = runtime->vmm.ops;
+    if (ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total) != PLEAT_OK)
+        free_bytes = 0;
+    uint64_t limit = pleat__limits_allowed(runtime);
+    uint64_t allowed = limit > physical ? limit - physical : 0;
+    return pleat__round_down(free_bytes < allowed ? free_bytes : allowed,
+                             pleat__space_page_bytes(runtime->space));
+}
+
+uint64_t pleat__make_room(pleat_runtime *runtime, uint64_t bytes, bool all)
+{
+    uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
+    uint64_t room = exists + room_for_new(runtime, exists);
+    if (all)
+        (void)wait_pending(runtime);
+    return pleat__trim(runtime, all || room < bytes ? 0 : room - bytes);
+}
+
 void pleat__spare(pleat_runtime *runtime)
 {
     if (runtime->ops->spare == NULL)
@@ -152,18 +173,6 @@ static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_s
         break;
     }
     return false;
-}
-
-static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
-{
-    uint64_t free_bytes = 0, total = 0;
-    const pleat_vmm_ops *ops = runtime->vmm.ops;
-    if (ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total) != PLEAT_OK)
-        free_bytes = 0;
-    uint64_t limit = pleat__limits_allowed(runtime);
-    uint64_t allowed = limit > physical ? limit - physical : 0;
-    return pleat__round_down(free_bytes < allowed ? free_bytes : allowed,
-                             pleat__space_page_bytes(runtime->space));
 }
 
 /* What two digits behind the point would show as nothing is told in bytes. */

@@ -92,6 +92,9 @@ void pleat__reclaim_all(pleat_runtime *runtime);
 /* Idle memory goes back until `keep_bytes` are left, or no more is idle; how many bytes went. With
  * the turn. */
 uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes);
+/* Room for so many bytes that are to be woken, as far as idle memory goes: `all` of it, and frees
+ * that wait for streams; how many bytes went. With the turn; the lock is left. */
+uint64_t pleat__make_room(pleat_runtime *runtime, uint64_t bytes, bool all);
 /* What the job has no use for as it goes on goes back: nothing, while no schedule is followed. With
  * the turn. */
 void pleat__spare(pleat_runtime *runtime);

@@ -578,6 +578,38 @@ static void pause_leaves_the_device_to_others(void **state)
     end(&f);
 }
 
+/* What nothing lies on is in no resume's way: it goes as far as room is wanted. */
+static void pause_resumes_in_the_place_of_idle_memory(void **state)
+{
+    (void)state;
+    for (int others = 0; others <= 1; others++) {
+        fixture f;
+        begin(&f, "pleat", 1024 * MIB, 450 * MIB);
+        pleat_va kept = take(&f, 400 * MIB, 0);
+        memset((void *)(uintptr_t)kept, 7, 400 * MIB);
+        assert_ok(pleat_pause(f.runtime, NULL));
+        pleat_va live = take(&f, 20 * MIB, 0), idle = take(&f, 300 * MIB, 0);
+        /* Another stream's use of what was freed is waited for. */
+        if (others)
+            assert_ok(pleat_record_stream(f.runtime, idle, 1));
+        assert_ok(pleat_free(f.runtime, idle));
+        assert_ok(pleat_resume(f.runtime, NULL));
+        uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
+        assert_in_range(physical, 420 * MIB, 450 * MIB);
+        for (uint64_t i = 0; i < 400 * MIB; i += 4096)
+            assert_int_equal(((const char *)(uintptr_t)kept)[i], 7);
+        /* What lives is. */
+        assert_ok(pleat_pause(f.runtime, NULL));
+        pleat_va more = take(&f, 40 * MIB, 0);
+        assert_result(pleat_resume(f.runtime, NULL), PLEAT_E_BUDGET);
+        assert_ok(pleat_free(f.runtime, more));
+        assert_ok(pleat_resume(f.runtime, NULL));
+        assert_ok(pleat_free(f.runtime, live));
+        assert_ok(pleat_free(f.runtime, kept));
+        end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -599,6 +631,7 @@ int main(void)
         cmocka_unit_test(pause_sets_what_lives_apart),
         cmocka_unit_test(pause_keeps_what_lives_in_views_and_holes),
         cmocka_unit_test(pause_leaves_the_device_to_others),
+        cmocka_unit_test(pause_resumes_in_the_place_of_idle_memory),
         cmocka_unit_test(pause_survives_each_verb_that_fails),
         cmocka_unit_test(pause_says_why_streams_cannot_be_waited_for),
     };
