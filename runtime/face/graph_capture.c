@@ -84,14 +84,21 @@ static pleat_result take_run(pleat_capture *capture, stream_part *part, uint32_t
         pleat__free_runs_carve(&part->free, *run);
         return PLEAT_OK;
     }
-    if (granules > capture->granules - capture->untouched)
+    /* What the stream has given back at the end of what was used goes on in the rest. */
+    pleat__run last = {capture->untouched, 0};
+    if (capture->untouched != 0)
+        last = pleat__free_runs_at(&part->free, capture->untouched - 1);
+    uint32_t new = granules - last.count;
+    if (new > capture->granules - capture->untouched)
         return pleat__fail(PLEAT_E_OUT_OF_MEMORY,
                            "the capture has used %llu of the %llu bytes it was begun with: begin "
                            "it with more",
                            (unsigned long long)capture->untouched << PLEAT__GRANULE_SHIFT,
                            (unsigned long long)capture->granules << PLEAT__GRANULE_SHIFT);
-    *run = (pleat__run){capture->untouched, granules};
-    capture->untouched += granules;
+    if (last.count != 0)
+        pleat__free_runs_carve(&part->free, last);
+    *run = (pleat__run){capture->untouched - last.count, granules};
+    capture->untouched += new;
     return PLEAT_OK;
 }
 
@@ -239,15 +246,33 @@ no_record:
     return result;
 }
 
+/* More than there is, or than granules are counted, is refused as an allocation is, before tables
+ * for it are made; where the program makes room for it, no longer. */
+static pleat_result check_bytes(pleat_runtime *runtime, pleat_stream stream, uint64_t bytes)
+{
+    bool is_counted = bytes <= (uint64_t)UINT32_MAX << PLEAT__GRANULE_SHIFT;
+    pleat_va address;
+    if (is_counted && bytes <= runtime->limits.cap_bytes)
+        return PLEAT_OK;
+    PLEAT_TRY(must_not_capture(runtime, stream));
+    PLEAT_TRY(pleat__alloc_locked(runtime, bytes, stream, &address));
+    PLEAT_TRY(pleat__free_locked(runtime, address));
+    return is_counted
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_LIMIT, "a capture of %llu bytes", (unsigned long long)bytes);
+}
+
 pleat_result pleat_capture_begin(pleat_runtime *runtime, pleat_stream stream, uint64_t bytes,
                                  pleat_capture **out)
 {
     PLEAT__TRY_HERE(runtime);
     uint64_t rounded = (bytes + PLEAT__GRANULE_BYTES - 1) & ~(uint64_t)(PLEAT__GRANULE_BYTES - 1);
-    if (bytes == 0 || bytes > (uint64_t)UINT32_MAX << PLEAT__GRANULE_SHIFT)
-        return pleat__fail(PLEAT_E_INVALID, "a capture of %llu bytes", (unsigned long long)bytes);
+    if (bytes == 0)
+        return pleat__fail(PLEAT_E_INVALID, "a capture of 0 bytes");
     pleat__gate_lock_turn(&runtime->gate);
-    pleat_result result = make(runtime, stream, rounded, out);
+    pleat_result result = check_bytes(runtime, stream, bytes);
+    if (result == PLEAT_OK)
+        result = make(runtime, stream, rounded, out);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }

@@ -187,7 +187,10 @@ static void capture_has_an_end_and_a_budget(void **state)
     begin("pleat", 100 * MIB);
     pleat_capture *graph, *none;
     assert_result(pleat_capture_begin(b.runtime, 5, 0, &none), PLEAT_E_INVALID);
-    assert_result(pleat_capture_begin(b.runtime, 5, UINT64_MAX, &none), PLEAT_E_INVALID);
+    /* As an allocation of as many. */
+    for (uint64_t bytes = 2048 * MIB; bytes != 0; bytes *= 2)
+        assert_result(pleat_capture_begin(b.runtime, 5, bytes, &none), PLEAT_E_OUT_OF_MEMORY);
+    assert_result(pleat_capture_begin(b.runtime, 5, UINT64_MAX, &none), PLEAT_E_OUT_OF_MEMORY);
     assert_result(pleat_capture_begin(b.runtime, 5, 101 * MIB, &none), PLEAT_E_BUDGET);
     graph = capture(5, 60 * MIB);
     uint64_t before = verbs();
@@ -216,6 +219,34 @@ static void capture_has_an_end_and_a_budget(void **state)
 }
 
 /* From stream to stream nothing is reused: a replay has no order between them but the program's. */
+/* What was freed at the end of what was used and what was not used yet are one. */
+static void capture_goes_on_where_the_last_was_freed(void **state)
+{
+    (void)state;
+    pleat_capture *capture;
+    pleat_va first, second, again;
+    uint64_t used;
+    begin("pleat", 0);
+    assert_ok(pleat_capture_begin(b.runtime, 5, 10 * MIB, &capture));
+    assert_ok(pleat_capture_add(b.runtime, capture, 6));
+    assert_ok(pleat_alloc(b.runtime, MIB, 5, &first));
+    assert_ok(pleat_alloc(b.runtime, 5 * MIB, 5, &second));
+    assert_ok(pleat_free(b.runtime, second));
+    /* Another stream's is not. */
+    assert_result(pleat_alloc(b.runtime, 5 * MIB, 6, &again), PLEAT_E_OUT_OF_MEMORY);
+    assert_ok(pleat_alloc(b.runtime, 9 * MIB, 5, &again));
+    assert_int_equal(again, second);
+    assert_result(pleat_alloc(b.runtime, 1, 5, &second), PLEAT_E_OUT_OF_MEMORY);
+    assert_ok(pleat_free(b.runtime, first));
+    assert_ok(pleat_free(b.runtime, again));
+    assert_ok(pleat_alloc(b.runtime, 10 * MIB, 5, &again));
+    assert_int_equal(again, first);
+    assert_ok(pleat_free(b.runtime, again));
+    finish(capture, &used);
+    assert_int_equal(used, 10 * MIB);
+    end();
+}
+
 static void capture_streams_do_not_share(void **state)
 {
     (void)state;
@@ -452,6 +483,7 @@ int main(void)
         cmocka_unit_test(capture_keeps_its_memory_to_itself),
         cmocka_unit_test(capture_finds_the_piece_that_holds_an_address),
         cmocka_unit_test(capture_has_an_end_and_a_budget),
+        cmocka_unit_test(capture_goes_on_where_the_last_was_freed),
         cmocka_unit_test(capture_streams_do_not_share),
         cmocka_unit_test(capture_leaves_its_streams_alone),
         cmocka_unit_test(capture_that_was_not_announced),
