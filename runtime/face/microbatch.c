@@ -39,7 +39,8 @@ static pleat_result search_recording(pleat_runtime *runtime, uint64_t bytes, uin
     if (pleat_record_copy(runtime, &trace) != PLEAT_OK)
         return pleat__fail(PLEAT_E_NOT_FOUND,
                            "how sizes follow the microbatch is known from a plan file of several, "
-                           "or while the job is recorded (pleat_record_begin)");
+                           "once an iteration has shown which one it runs at, or while the job is "
+                           "recorded (pleat_record_begin)");
     const pleat_trace *traces[] = {trace};
     pleat_result result = pleat__elastic_plan_make(traces, 1, NULL, NULL, &report, &plan);
     pleat_trace_free(trace);

@@ -49,6 +49,7 @@ static const pleat__function *function_of(const pleat__size_parameter *sizes,
 void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__schedule *schedule)
 {
     uint32_t cursor = schedule->matcher.cursor;
+    sizes->seen = pleat__size_parameter_is_seen(sizes);
     sizes->agreed = 0;
     sizes->tries = 0;
     sizes->as_said = 0;

@@ -24,6 +24,7 @@ typedef struct pleat__size_parameter {
     const pleat_plan *plan; /* with a recipe; NULL: sizes follow nothing */
     pleat__x x;             /* of this iteration, as far as it is known, else of the one before */
     uint32_t agreed;  /* requests of this iteration whose size depends on x and is as x says */
+    bool seen;        /* x was certain in some iteration that has ended */
     uint32_t tries;   /* values of x that were tried in this iteration */
     uint32_t as_said; /* requests of this iteration that depend on x and were found by their size */
     uint32_t varying; /* items of an iteration that depend on x */
@@ -69,6 +70,12 @@ void pleat__size_parameter_outgrew(pleat__size_parameter *sizes, pleat__schedule
 static inline bool pleat__size_parameter_is_known(const pleat__size_parameter *sizes)
 {
     return sizes->agreed >= 2;
+}
+
+/* Whether x is of this job, and not only what the plan was recorded at. */
+static inline bool pleat__size_parameter_is_seen(const pleat__size_parameter *sizes)
+{
+    return sizes->seen || pleat__size_parameter_is_known(sizes);
 }
 
 /* Whether x has proved true over an iteration: half of what depends on it was found. Two requests

@@ -599,7 +599,8 @@ static pleat_result free_place(void *opaque, pleat_va address)
 static const pleat_plan *parameter(const void *opaque, pleat__x *x)
 {
     const policy *self = opaque;
-    if (!pleat__learner_has_sizes(&self->learner))
+    if (!pleat__learner_has_sizes(&self->learner) ||
+        !pleat__size_parameter_is_seen(&self->learner.sizes))
         return NULL;
     *x = self->learner.sizes.x;
     return self->learner.sizes.plan;

@@ -13,7 +13,10 @@ static void microbatch_of_a_plan_file_follows_the_budget(void **state)
     job j;
     uint64_t most, less, tokens;
     job_start(&j, "pleat", plan, 0);
+    /* The plan's own size says nothing of this job. */
+    assert_result(pleat_max_microbatch(j.runtime, 4, &most), PLEAT_E_NOT_FOUND);
     load_weights(&j, &s);
+    assert_result(pleat_max_microbatch(j.runtime, 4, &most), PLEAT_E_NOT_FOUND);
     run_x(&j, &scaled, 4, 1);
     make_state(&j, &s);
     run_x(&j, &scaled, 4, 3);
