@@ -322,9 +322,10 @@ PLEAT_API void pleat_end_log(pleat_runtime *runtime);
 
 /* With the setting keep: writes the plan of what was recorded so far into the user's cache, where
  * that has not been done and none that was found there is followed, and waits for it; a runtime
- * that is destroyed does so itself. Seconds. PLEAT_E_STATE without the setting; PLEAT_E_INPUT:
- * nothing repeats; PLEAT_E_LIMIT: no plan takes less than the job took; PLEAT_E_IO: there is no
- * folder that this user alone can write. */
+ * that is destroyed does so itself. Where it fails recording goes on, and once twice as much has
+ * been recorded another call, or the runtime by itself, tries again. Seconds. PLEAT_E_STATE without
+ * the setting; PLEAT_E_INPUT: nothing repeats; PLEAT_E_LIMIT: no plan takes less than the job took;
+ * PLEAT_E_IO: there is no folder that this user alone can write. */
 PLEAT_API pleat_result pleat_keep_plan(pleat_runtime *runtime);
 
 /* Peaks restart from what is now; the counters as they were, in one step: no peak is lost. Filled

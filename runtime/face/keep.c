@@ -195,14 +195,13 @@ static pleat_result work(void *context, pleat_result ready)
     return result;
 }
 
-/* Has the thread do something; with the lock held, or when nobody calls the runtime. It is not
- * tried twice. */
-static void hand_over(pleat_runtime *runtime, pleat_result (*what)(pleat__keep *keep))
+/* Has the thread do something with a recording, which is its from now on; with the lock held, or
+ * when nobody calls the runtime. */
+static void give(pleat_runtime *runtime, pleat__record record,
+                 pleat_result (*what)(pleat__keep *keep))
 {
     pleat__keep *keep = &runtime->keep;
-    keep->over = true;
-    keep->given = keep->record;
-    keep->record = (pleat__record){0};
+    keep->given = record;
     keep->work = what;
     keep->job = (pleat__job){.call = work, .context = keep};
     if (keep->thread == NULL &&
@@ -210,6 +209,15 @@ static void hand_over(pleat_runtime *runtime, pleat_result (*what)(pleat__keep *
         return;
     pleat__mapper_submit(keep->thread, &keep->job);
     keep->working = true;
+}
+
+/* The same with all that is recorded. It is not tried twice. */
+static void hand_over(pleat_runtime *runtime, pleat_result (*what)(pleat__keep *keep))
+{
+    pleat__record record = runtime->keep.record;
+    runtime->keep.over = true;
+    runtime->keep.record = (pleat__record){0};
+    give(runtime, record, what);
 }
 
 /* ---- following ---- */
@@ -307,6 +315,12 @@ void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf)
     learn_program(keep);
 }
 
+/* Whether so much came since the last try, which failed, that another may do better. */
+static bool is_worth_a_try(const pleat__keep *keep)
+{
+    return keep->tried == 0 || pleat_trace_event_count(keep->record.trace) / 2 >= keep->tried;
+}
+
 static pleat__plan_fit fit_of(const pleat_runtime *runtime)
 {
     return runtime->keep.plan != NULL ? runtime->ops->fit(runtime->policy) : PLEAT__FIT_FAILS;
@@ -320,6 +334,8 @@ void pleat__keep_mark(pleat_runtime *runtime)
     keep->marked |= keep->waits;
     if (pleat__records(&keep->record))
         pleat__record_mark(&keep->record);
+    if (keep->tries)
+        return;
     switch (fit_of(runtime)) {
     case PLEAT__FIT_OPEN:
         break;
@@ -327,33 +343,96 @@ void pleat__keep_mark(pleat_runtime *runtime)
         hand_over(runtime, touch_plan);
         break;
     case PLEAT__FIT_FAILS:
-        if (pleat__record_is_enough(&keep->record))
+        if (pleat__record_is_enough(&keep->record) && is_worth_a_try(keep))
             hand_over(runtime, write_plan);
         break;
     }
 }
 
-/* What is not kept at the end, because nobody marked iterations or there were few. */
-static void keep_now(pleat_runtime *runtime)
+static pleat_result wait_for(pleat__keep *keep)
+{
+    return keep->working ? pleat__mapper_wait(keep->thread, &keep->job)
+                         : pleat__fail(PLEAT_E_NO_MEMORY, "there is no thread to make a plan");
+}
+
+/* Of a copy of the recording, which goes on: one that is asked for too early is made later. The
+ * lock is left; keep->tries is set. */
+static pleat_result try_now(pleat_runtime *runtime)
 {
     pleat__keep *keep = &runtime->keep;
-    pleat__gate_lock(&runtime->gate);
-    if (!keep->over) {
-        hand_over(runtime, fit_of(runtime) == PLEAT__FIT_FAILS ? write_plan : touch_plan);
-    }
+    pleat_trace *trace;
+    size_t events = 0;
     pleat__gate_unlock(&runtime->gate);
+    pleat_result result = pleat__record_copy(&keep->record, &runtime->gate, &trace);
+    if (result == PLEAT_OK) {
+        events = pleat_trace_event_count(trace);
+        pleat__gate_lock(&runtime->gate);
+        give(runtime, (pleat__record){.trace = trace}, write_plan);
+        pleat__gate_unlock(&runtime->gate);
+        result = wait_for(keep);
+    }
+    pleat__gate_lock(&runtime->gate);
+    keep->tries = false;
+    keep->over = result == PLEAT_OK;
+    keep->tried = events;
+    keep->refused = pleat__failure(result);
+    if (keep->over)
+        pleat__record_release(&keep->record);
+    return result;
+}
+
+/* That the plan which is on trial is used is noted; what comes of the trial is not known yet. */
+static pleat_result touch_now(pleat_runtime *runtime)
+{
+    pleat__keep *keep = &runtime->keep;
+    give(runtime, (pleat__record){.trace = NULL}, touch_plan);
+    pleat__gate_unlock(&runtime->gate);
+    pleat_result result = wait_for(keep);
+    pleat__gate_lock(&runtime->gate);
+    keep->tries = false;
+    return result;
+}
+
+/* With the lock: what is not kept by itself, because nobody marked iterations or there were few.
+ * `last`: nothing more will come. */
+static pleat_result keep_now(pleat_runtime *runtime, bool last)
+{
+    pleat__keep *keep = &runtime->keep;
+    while (keep->tries) /* another thread's call does */
+        pleat__tenancy_pause(runtime);
+    if (keep->over)
+        return PLEAT_OK;
+    bool fails = fit_of(runtime) == PLEAT__FIT_FAILS;
+    if (fails && !is_worth_a_try(keep))
+        return pleat__fail_again(&keep->refused);
+    keep->tries = !last && pleat__records(&keep->record);
+    if (keep->tries)
+        return fails ? try_now(runtime) : touch_now(runtime);
+    hand_over(runtime, fails ? write_plan : touch_plan);
+    return PLEAT_OK;
+}
+
+static pleat_result keep_plan(pleat_runtime *runtime, bool last)
+{
+    pleat__gate_lock(&runtime->gate);
+    pleat_result result = keep_now(runtime, last);
+    bool over = runtime->keep.over;
+    pleat__gate_unlock(&runtime->gate);
+    return result == PLEAT_OK && over ? wait_for(&runtime->keep) : result;
 }
 
 pleat_result pleat_keep_plan(pleat_runtime *runtime)
 {
     PLEAT__TRY_HERE(runtime);
-    pleat__keep *keep = &runtime->keep;
-    if (!keep->on)
+    if (!runtime->keep.on)
         return pleat__fail(PLEAT_E_STATE, "this runtime keeps no plan (setting keep)");
-    keep_now(runtime);
-    if (!keep->working)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "there is no thread to make a plan");
-    return pleat__mapper_wait(keep->thread, &keep->job);
+    return keep_plan(runtime, false);
+}
+
+void pleat__keep_end(pleat_runtime *runtime)
+{
+    if (runtime->keep.on)
+        (void)!keep_plan(runtime, true);
 }
 
 void pleat__keep_release(pleat__keep *keep)

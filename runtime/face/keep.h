@@ -44,8 +44,11 @@ typedef struct pleat__keep {
     pleat__mapper *thread;                 /* NULL: not started */
     pleat__job job;
     pleat_result (*work)(struct pleat__keep *keep);
-    bool working; /* the thread was told to do something */
-    bool over;    /* the plan was kept, or will not be */
+    bool working;        /* the thread was told to do something */
+    bool tries;          /* a program asked for a plan, and the recording goes on meanwhile */
+    size_t tried;        /* events of the recording when a plan was asked for in vain ... */
+    pleat_error refused; /* ... and why there is none */
+    bool over;           /* the plan was kept, or will not be */
 } pleat__keep;
 
 /* Takes part where the settings say so, and the runtime has no plan and a policy that takes one on
@@ -56,6 +59,8 @@ void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf);
 void pleat__keep_first(pleat_runtime *runtime, uint64_t bytes);
 /* With the lock held: an iteration begins. */
 void pleat__keep_mark(pleat_runtime *runtime);
+/* Nothing more comes: a plan of what was recorded, where none was kept. Without the lock. */
+void pleat__keep_end(pleat_runtime *runtime);
 /* Ends the thread when what it does is done. Without the lock; nobody calls the runtime. */
 void pleat__keep_release(pleat__keep *keep);
 

@@ -183,8 +183,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     /* A child's copy goes with the child. */
     if (runtime == NULL || !pleat__is_here(runtime))
         return;
-    if (runtime->keep.on)
-        (void)!pleat_keep_plan(runtime);
+    pleat__keep_end(runtime);
     pleat__watch_end(runtime->watch);
     pleat__tenancy_end(runtime->tenancy);
     pleat__gate_lock_turn(&runtime->gate);

@@ -298,6 +298,33 @@ static void keep_plan_is_there_before_the_run_ends(void **state)
     finish_run(&j);
 }
 
+/* One that is asked for before anything repeats comes later; how much has to come is said. */
+static void keep_plan_that_was_asked_for_too_early_comes_later(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(1, 1);
+    for (int how = 0; how < 3; how++) {
+        job j;
+        job_start_with(&j, "pleat", NULL, 0, KEEP);
+        /* By its first request each is a job of its own. */
+        job_tensor first = job_alloc(&j, 4096u << how, 0), second = job_alloc(&j, 8192, 0);
+        assert_result(pleat_keep_plan(j.runtime), PLEAT_E_INPUT);
+        /* At once nothing is new. */
+        assert_result(pleat_keep_plan(j.runtime), PLEAT_E_INPUT);
+        assert_int_equal(count_plans(), how);
+        iterate(&j, &shape, how == 2 ? ITERATIONS : 6, how != 0);
+        if (how == 0)
+            assert_ok(pleat_keep_plan(j.runtime));
+        for (int wait = 0; how == 2 && !j.runtime->keep.over && wait < 1000; wait++)
+            usleep(10000);
+        assert_int_equal(j.runtime->keep.over, how != 1);
+        job_free(&j, &first);
+        job_free(&j, &second);
+        finish_run(&j);
+        assert_int_equal(count_plans(), how + 1);
+    }
+}
+
 static void keep_job_without_marks_keeps_at_its_end(void **state)
 {
     (void)state;
@@ -403,7 +430,8 @@ static void keep_says_why_nothing_was_kept(void **state)
     assert_result(pleat_keep_plan(j.runtime), PLEAT_E_STATE);
     finish_run(&j);
     job_start_with(&j, "pleat", NULL, 0, KEEP);
-    job_tensor one = job_alloc(&j, 4096, 0);
+    job_tensor one = job_alloc(&j, 4096, 0), two = job_alloc(&j, 8192, 0);
+    job_free(&j, &two);
     assert_result(pleat_keep_plan(j.runtime), PLEAT_E_INPUT);
     job_free(&j, &one);
     finish_run(&j);
@@ -590,6 +618,7 @@ int main(void)
         CACHE_TEST(keep_job_that_begins_otherwise_tries_nothing),
         CACHE_TEST(keep_plan_is_there_before_the_run_ends),
         CACHE_TEST(keep_job_without_marks_keeps_at_its_end),
+        CACHE_TEST(keep_plan_that_was_asked_for_too_early_comes_later),
         CACHE_TEST(keep_plan_that_takes_more_than_learning_is_none),
         CACHE_TEST(keep_plan_that_serves_no_other_sizes_is_none),
         CACHE_TEST(keep_plan_that_fits_counts_as_used),
