@@ -24,6 +24,11 @@ pleat_error pleat__failure(pleat_result result);
  * did; returns its result. Of PLEAT_OK nothing is said. */
 pleat_result pleat__fail_again(const pleat_error *error);
 
+/* Around what a public call tries, some of which may fail while the call succeeds in the end: then
+ * this thread's last error is what it was before. One that has begun goes on. */
+void pleat__tries_begin(void);
+void pleat__tries_end(pleat_result result);
+
 /* Around a call into code that may not be Pleat's: one that fails and leaves no text gets this one.
  * Returns `result`. */
 void pleat__expect_text(void);

@@ -51,6 +51,7 @@ static void note_turn(pleat__gate *gate)
 {
     gate->has_turn = true;
     gate->turner = pthread_self();
+    pleat__tries_begin();
 }
 
 /* The time, for waits of the program's threads; 0 on Pleat's own. */
@@ -93,8 +94,10 @@ void pleat__gate_lock(pleat__gate *gate)
 void pleat__gate_unlock(pleat__gate *gate)
 {
     bool turn = __builtin_expect(gate->has_turn, 0) && mine(gate);
-    if (turn)
+    if (turn) {
         gate->has_turn = false;
+        pleat__tries_end(PLEAT_E_STATE); /* whoever succeeds has said so before */
+    }
     let_lock(gate);
     if (turn)
         pthread_mutex_unlock(&gate->turn);

@@ -22,6 +22,9 @@
  * What the lock orders stays under it: fencing a point of a stream, asking whether one was passed,
  * making a stream wait. These take a microsecond at most and wait for nothing.
  *
+ * ERRORS  What fails with the turn does not touch the thread's last error where the call succeeds
+ * and says so (pleat__tries_end) before the turn is given back: without verbs next to nothing
+ *         fails, and requests that need none are not to pay for it.
  * LOCKS   turn, then lock; a space's own locks are inside. PLEAT__HOT_ASSERT (internal/check.h)
  *         traps where a verb is issued under the lock.
  * REMOVAL Under the lock the streams are fenced, and what goes is taken out of reach; then the lock

@@ -473,6 +473,7 @@ pleat_result pleat_resume(pleat_runtime *runtime, const char *tag_name)
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = resume_locked(runtime, tag);
     PLEAT_AUDIT(runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy));
+    pleat__tries_end(result);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }

@@ -122,11 +122,13 @@ pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes, uint64_t *g
     return PLEAT_OK;
 }
 
-/* Another thread may allocate and free meanwhile, and the program's own calls fail. */
+/* Another thread may allocate and free meanwhile, and the program's own calls fail: the last that
+ * does is this thread's last error where the request is served. */
 static bool ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream)
 {
     if (runtime->memory_callback == NULL)
         return false;
+    pleat__tries_end(PLEAT_OK);
     pleat__gate_unlock(&runtime->gate);
     int again = runtime->memory_callback(runtime->memory_context, bytes, stream);
     pleat__gate_lock_turn(&runtime->gate);

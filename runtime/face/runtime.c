@@ -283,6 +283,7 @@ static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_str
         pleat__pending_poll(&runtime->pending, 8);
     if (bytes <= runtime->limits.cap_bytes)
         return runtime->ops->alloc(runtime->policy, bytes, stream, address);
+    pleat__tries_begin();
     return pleat__fail(refusal_of(runtime, bytes), "more than there is");
 }
 
@@ -347,6 +348,8 @@ pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
     if (result == PLEAT_OK)
         runtime->stats.requests++;
     runtime->stats.map_waits += runtime->gate.left != left;
+    if (__builtin_expect(gate->has_turn, 0))
+        pleat__tries_end(result);
     return result;
 }
 

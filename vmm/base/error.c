@@ -14,6 +14,12 @@
 static _Thread_local pleat_error last_error;
 static _Thread_local bool told; /* it was set since pleat__expect_text */
 
+/* Between pleat__tries_begin and its end: what was there before the first failure. */
+static _Thread_local struct {
+    bool open, kept;
+    pleat_error before;
+} tries;
+
 const char *pleat_result_name(pleat_result result)
 {
     switch (result) {
@@ -51,9 +57,32 @@ const char *pleat_version(void)
         PLEAT_VERSION_PATCH);
 }
 
+/* Before another failure takes its place. */
+static void keep_last(void)
+{
+    if (!tries.open || tries.kept)
+        return;
+    tries.before = last_error;
+    tries.kept = true;
+}
+
+void pleat__tries_begin(void)
+{
+    tries.kept = tries.kept && tries.open;
+    tries.open = true;
+}
+
+void pleat__tries_end(pleat_result result)
+{
+    if (result == PLEAT_OK && tries.open && tries.kept)
+        last_error = tries.before;
+    tries.open = false;
+}
+
 static void set_error(pleat_result result, int native, const char *native_name, const char *format,
                       va_list arguments)
 {
+    keep_last();
     last_error.result = result;
     last_error.native = native;
     snprintf(last_error.native_name, sizeof last_error.native_name, "%s", native_name);
@@ -100,6 +129,7 @@ pleat_result pleat__fail_again(const pleat_error *error)
 {
     if (error->result == PLEAT_OK)
         return PLEAT_OK;
+    keep_last();
     last_error = *error;
     told = true;
     return error->result;
@@ -185,6 +215,7 @@ pleat_result pleat__fail_errno(pleat_result result, const char *format, ...)
 pleat_result pleat__context(pleat_result result, const char *format, ...)
 {
     char was[sizeof last_error.text];
+    keep_last();
     memcpy(was, last_error.text, sizeof was);
     va_list arguments;
     va_start(arguments, format);

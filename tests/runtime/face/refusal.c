@@ -167,6 +167,54 @@ static void refusal_is_not_among_the_requests(void **state)
     }
 }
 
+/* Frees a block, and before that fails where it is told to. */
+typedef struct helping {
+    pleat_runtime *runtime;
+    pleat_va block;
+    bool fails;
+} helping;
+
+static int help(void *context, uint64_t bytes, pleat_stream stream)
+{
+    helping *h = context;
+    (void)bytes;
+    (void)stream;
+    /* What the program sees is its own last failure. */
+    assert_true(has("0x1 is not allocated"));
+    if (h->fails)
+        assert_result(pleat_free(h->runtime, 2), PLEAT_E_NOT_FOUND);
+    assert_ok(pleat_free(h->runtime, h->block));
+    return 1;
+}
+
+/* What a request that is served tries before leaves the last error as it was. */
+static void served_requests_leave_the_last_error(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < POLICIES; p++)
+        for (int how = 0; how <= 2; how++) {
+            fixture f;
+            pleat_va blocks[9];
+            helping h = {.fails = how == 2};
+            open_host(&f, 1024 * MIB, false);
+            pleat_runtime_options options = {.size = sizeof options,
+                                             .policy = policies[p],
+                                             .memory_callback = help,
+                                             .memory_context = &h};
+            assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+            for (int b = 0; b < 9; b++)
+                blocks[b] = take(&f, 100 * MIB, (pleat_stream)b);
+            for (int b = 0; b < 9 && how == 0; b++)
+                assert_ok(pleat_free(f.runtime, blocks[b]));
+            h.runtime = f.runtime;
+            h.block = blocks[8];
+            assert_result(pleat_free(f.runtime, 1), PLEAT_E_NOT_FOUND);
+            take(&f, (how == 0 ? 900 : 200) * MIB, 0);
+            assert_true(has(how == 2 ? "0x2 is not allocated" : "0x1 is not allocated"));
+            end(&f);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +222,7 @@ int main(void)
         cmocka_unit_test(refusal_says_what_is_served_next),
         cmocka_unit_test(refusal_says_why_whatever_the_callback_does),
         cmocka_unit_test(refusal_is_not_among_the_requests),
+        cmocka_unit_test(served_requests_leave_the_last_error),
         cmocka_unit_test(refusal_above_the_device_asks_nobody),
         cmocka_unit_test(refusal_takes_no_memory),
     };
