@@ -117,7 +117,9 @@ PLEAT_API pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes,
  * The memory of live allocations goes back to the device for a while, and comes back at the same
  * addresses: what holds an address goes on holding, captured graphs too. Chunks go on which nothing
  * else lies; what was shared with other processes or spilled to the host stays where it is.
- * Meanwhile the program must not use what is paused; it may free it, and allocate. */
+ * Meanwhile the program must not use what is paused; it may free it, and allocate: what is paused,
+ * or in the host's memory, takes nothing of the device or the budget. All of it together may be
+ * four times the device. */
 
 enum {
     PLEAT_OFFLOAD_HOST = 0, /* what lives is copied to pinned host memory, and back */
