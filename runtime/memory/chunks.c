@@ -146,8 +146,11 @@ static pleat_result pool_load(pleat__chunk_pool *pool, const pleat_plan *plan)
         return pleat__fail(
             PLEAT_E_INPUT, "the plan is for chunks of %llu bytes, the device has %llu: plan again",
             (unsigned long long)plan->chunk_bytes, (unsigned long long)pool->page_bytes);
-    PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy,
-                                    (uint32_t)(plan->physical_bytes / plan->chunk_bytes)));
+    uint64_t chunks = plan->physical_bytes / plan->chunk_bytes;
+    if (chunks > pool->most)
+        return pleat__fail(PLEAT_E_LIMIT, "the plan has %llu chunks, a runtime has at most %u",
+                           (unsigned long long)chunks, pool->most);
+    PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy, (uint32_t)chunks));
     PLEAT_TRY(plan_handles(pool, plan));
     plan_homes(pool, plan);
     PLEAT_TRY(plan_map(pool, plan));

@@ -192,6 +192,16 @@ static uint64_t idle_chunks(const pleat__heap *heap)
     return chunks;
 }
 
+/* Chunks of so many bytes that are new, as far as there are numbers: what rests has its own. */
+static uint64_t new_chunks(const pleat__chunk_pool *pool, uint64_t bytes)
+{
+    uint64_t chunks = bytes / pool->page_bytes;
+    uint64_t numbers = (uint64_t)pool->most - pool->count + pool->absent;
+    for (size_t r = 0; r < pool->resting_count && numbers < chunks; r++)
+        numbers += pool->chunks[pool->resting[r]]->pages;
+    return chunks < numbers ? chunks : numbers;
+}
+
 uint64_t pleat__stitch_most(pleat__heap *heap, uint16_t stream, uint64_t new_bytes)
 {
     const pleat__free_runs *zone = &heap->zones[2 * stream], *small = zone + 1;
@@ -199,7 +209,7 @@ uint64_t pleat__stitch_most(pleat__heap *heap, uint16_t stream, uint64_t new_byt
     if (pleat__heap_sync(heap) != PLEAT_OK)
         return 0;
     pleat__run head = find_head(heap, zone);
-    uint64_t chunks = idle_chunks(heap) + new_bytes / heap->pool->page_bytes;
+    uint64_t chunks = idle_chunks(heap) + new_chunks(heap->pool, new_bytes);
     uint64_t most = chunks * full + head.count + longest_tail(heap, zone, head);
     uint32_t hole = pleat__free_runs_largest(zone).count;
     /* What is smaller than a chunk lies in no view, and among small ones for want of memory. */
