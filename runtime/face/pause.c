@@ -135,12 +135,13 @@ static pleat_result list_copies(pleat_runtime *runtime, pleat__pause *pause,
     return PLEAT_OK;
 }
 
+/* No chunk is where a live block's place was lost for good. */
 bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block)
 {
     pages of = pages_of(runtime, block);
     for (uint64_t page = of.first; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
-        if (chunk != NULL && chunk->listed)
+        if (chunk == NULL || chunk->listed)
             return true;
     }
     return false;

@@ -11,6 +11,7 @@ typedef struct walk {
     pleat_runtime *runtime;
     pleat_block_visitor visit;
     void *context;
+    pleat_va done; /* all before it was visited: a block may span pages that are not mapped */
 } walk;
 
 static void visit_free(const walk *w, pleat_va from, pleat_va to)
@@ -29,12 +30,12 @@ static pleat_va go_on(const walk *w, pleat_va at, pleat_va to)
 }
 
 /* The blocks of a run of mapped pages. */
-static void visit_run(const walk *w, pleat_va from, pleat_va to)
+static void visit_run(walk *w, pleat_va from, pleat_va to)
 {
     const pleat__policy_ops *ops = w->runtime->ops;
     void *policy = w->runtime->policy;
-    pleat_va done = from;
-    for (pleat_va at = from; at < to;) {
+    pleat_va done = from > w->done ? from : w->done;
+    for (pleat_va at = done; at < to;) {
         pleat_block block;
         if (ops->block_of(policy, at, &block) != PLEAT_OK) {
             at = go_on(w, at, to);
@@ -49,6 +50,7 @@ static void visit_run(const walk *w, pleat_va from, pleat_va to)
         at = pleat__ceil_div(done + after, PLEAT__GRANULE_BYTES) * PLEAT__GRANULE_BYTES;
     }
     visit_free(w, done, to);
+    w->done = done;
 }
 
 /* Mapped, and not another process's memory, in which nothing is allocated here. */
@@ -60,7 +62,7 @@ static bool is_own(const pleat__space *space, uint64_t page)
 
 void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
 {
-    walk w = {runtime, visit, context};
+    walk w = {runtime, visit, context, 0};
     pleat__space *space = runtime->space;
     uint64_t page_bytes = pleat__space_page_bytes(space), pages = pleat__space_pages(space);
     uint64_t left = pleat__space_stats_of(space).mapped_pages;
