@@ -46,6 +46,7 @@ typedef struct pleat__chunk {
     uint64_t rank;      /* the caller's: where on it */
     pleat_handle spare; /* memory that it wakes with (pleat__space_prepare); 0: none */
     bool spare_on_host;
+    bool prepared; /* its handle was that: until unprepare it is that again when it rests */
     struct pleat__chunk *next, *previous;
 } pleat__chunk;
 
@@ -188,11 +189,11 @@ PLEAT_NODISCARD pleat_result pleat__space_rest(pleat__space *space, pleat__chunk
 /* Whether a chunk may be laid to rest, as far as it is the space's to say; NULL may not. */
 bool pleat__space_can_rest(pleat__space *space, const pleat__chunk *chunk);
 /* Makes the memory that chunks will wake with, of the device or of the host, so that those that are
- * laid to rest now can be woken whatever others take. All or none; PLEAT_E_UNSUPPORTED: the device
- * has no memory of the host's. */
+ * laid to rest now can be woken whatever others take, and woken again where that fails. All or
+ * none; PLEAT_E_UNSUPPORTED: the device has no memory of the host's. */
 PLEAT_NODISCARD pleat_result pleat__space_prepare(pleat__space *space, pleat__chunk *const *chunks,
                                                   uint64_t count, bool on_host);
-/* Gives back what they did not wake with. */
+/* Gives back what they did not wake with; what they have is theirs. */
 void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count);
 /* Wakes chunks: new memory at the same places. All or none. `parts` may be NULL. PLEAT_E_BUDGET,
  * PLEAT_E_OUT_OF_MEMORY; PLEAT_E_DRIVER also: one rests for good. pre: each once, and at rest. */

@@ -200,17 +200,22 @@ static pleat_result release_handle(pleat__space *space, uint64_t bytes, pleat_ha
     return result;
 }
 
-/* With the places held: the memory goes; where a quarantined place may hold it, or the driver does
- * not take it, it stays the chunk's. */
+/* With the places held: the memory goes, or waits for the next wake where it was prepared for one;
+ * where a quarantined place may hold it, or the driver does not take it, it stays the chunk's. */
 static void release(pleat__space *space, pleat__chunk *chunk)
 {
     pthread_mutex_lock(&space->lock);
     bool held = chunk->stuck != 0;
     pthread_mutex_unlock(&space->lock);
-    if (held || release_handle(space, chunk->pages * space->page_bytes, chunk->handle,
-                               chunk->on_host) != PLEAT_OK)
+    if (held || (!chunk->prepared && release_handle(space, chunk->pages * space->page_bytes,
+                                                    chunk->handle, chunk->on_host) != PLEAT_OK))
         return;
     pthread_mutex_lock(&space->lock);
+    if (chunk->prepared) {
+        chunk->spare = chunk->handle;
+        chunk->spare_on_host = chunk->on_host;
+        chunk->prepared = false;
+    }
     chunk->handle = 0;
     chunk->on_host = false;
     pthread_mutex_unlock(&space->lock);
@@ -315,8 +320,10 @@ static pleat_result give_spare(pleat__space *space, pleat__chunk *chunk)
 
 void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
 {
-    for (uint64_t c = 0; c < count; c++)
+    for (uint64_t c = 0; c < count; c++) {
         (void)!give_spare(space, chunks[c]);
+        chunks[c]->prepared = false;
+    }
 }
 
 /* One that could not be given back does as well, where it is of the same memory. */
@@ -357,6 +364,7 @@ static pleat_result create(pleat__space *space, pleat__chunk *chunk)
     pthread_mutex_lock(&space->lock);
     chunk->handle = handle;
     chunk->on_host = on_host;
+    chunk->prepared = chunk->spare != 0;
     chunk->spare = 0;
     chunk->painted = false;
     pthread_mutex_unlock(&space->lock);

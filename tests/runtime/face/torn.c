@@ -103,10 +103,43 @@ static void torn_places_are_given_to_nobody(void **state)
     assert_true(torn > 0);
 }
 
+/* A spill during which one verb fails once; how many did. */
+static uint64_t spill_with(pleat__fault_plan plan)
+{
+    fixture f;
+    pleat_va live[8], more;
+    begin_failing(&f, "spill:host");
+    for (int t = 0; t < 8; t++)
+        live[t] = take(&f, 8 * MIB, 0);
+    assert_ok(pleat_set_budget(f.runtime, 32 * MIB));
+    pleat__fault_arm(&f.vmm, plan);
+    (void)!pleat_alloc(f.runtime, 8 * MIB, 0, &more);
+    uint64_t hits = pleat__fault_hits(&f.vmm);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+    for (int t = 0; t < 8; t++)
+        for (uint64_t at = 0; at < 8 * MIB; at += 2 * MIB)
+            assert_true(is_mapped(&f, live[t] + at));
+    end_failing(&f);
+    return hits;
+}
+
+/* The memory that it wakes with is there for the second try as well. */
+static void torn_spill_has_all_that_lives_again(void **state)
+{
+    (void)state;
+    uint64_t hits = 1;
+    for (uint64_t nth = 1; hits > 0; nth++) {
+        hits = spill_with((pleat__fault_plan){.verb = PLEAT__FAULT_any, .nth = nth});
+        hits += spill_with(
+            (pleat__fault_plan){.verb = PLEAT__FAULT_any, .nth = nth, .carried_out = true});
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(torn_places_are_given_to_nobody),
+        cmocka_unit_test(torn_spill_has_all_that_lives_again),
     };
     return cmocka_run_group_tests_name("torn", tests, NULL, NULL);
 }
