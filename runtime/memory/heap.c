@@ -344,6 +344,8 @@ bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t str
 /* Whether the granules behind a run are at the addresses behind it. */
 static bool goes_on(const pleat__heap *heap, pleat__run run, uint32_t granules)
 {
+    if (granules > UINT32_MAX - run.begin)
+        return false;
     uint32_t chunk = pleat__chunk_of(heap->pool, run.begin + run.count - 1);
     uint32_t last = pleat__chunk_of(heap->pool, run.begin + granules - 1);
     if (last >= heap->pool->count)
