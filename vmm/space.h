@@ -42,8 +42,9 @@ typedef struct pleat__chunk {
     bool painted;       /* the canary's: it knows what every byte holds; false in a new one */
     bool imported;      /* another process's memory: not in this one's budget, never pooled */
     bool moving;        /* it is being laid to rest, or woken */
-    bool listed;        /* the caller's: it is on its list */
-    uint64_t rank;      /* the caller's: where on it */
+    void *list;         /* the caller's: on which of its lists it is; NULL: on none */
+    bool seen;          /* the caller's, during a call: it was met */
+    uint64_t rank;      /* the caller's, during a call */
     pleat_handle spare; /* memory that it wakes with (pleat__space_prepare); 0: none */
     bool spare_on_host;
     bool prepared; /* its handle was that: until unprepare it is that again when it rests */

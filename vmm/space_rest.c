@@ -462,7 +462,7 @@ static void join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *next)
     pleat__space_set_pages(space, next->place, next->pages, chunk, chunk->pages);
     chunk->pages += next->pages;
     next->maps = 0;
-    next->listed = false;
+    next->list = NULL;
     next->place = PLEAT__NO_PLACE;
     pleat__pool_drop_record(space, next);
 }
@@ -471,7 +471,7 @@ bool pleat__space_join(pleat__space *space, pleat__chunk *chunk, pleat__chunk *n
 {
     pthread_rwlock_wrlock(&space->places);
     pthread_mutex_lock(&space->lock);
-    bool joins = can_join(chunk) && can_join(next) && chunk->listed == next->listed &&
+    bool joins = can_join(chunk) && can_join(next) && chunk->list == next->list &&
                  next->place == chunk->place + chunk->pages;
     if (joins)
         join(space, chunk, next);
@@ -493,7 +493,7 @@ static void split(pleat__space *space, pleat__chunk *chunk, uint32_t pages, plea
         }
     part->place = chunk->place == PLEAT__NO_PLACE ? PLEAT__NO_PLACE : chunk->place + pages;
     part->maps = chunk->maps;
-    part->listed = chunk->listed;
+    part->list = chunk->list;
     chunk->pages = pages;
 }
 

@@ -92,13 +92,13 @@ typedef struct pleat__policy_ops {
     /* Lays to rest what is idle and what the iterations that it expects have no use for, while they
      * run; how many bytes went. pre: the turn. NULL: it expects none. */
     uint64_t (*spare)(void *self);
-    /* Nothing more comes to lie on the space's chunks that are `listed`, until let_go after they
-     * are awake again. NULL: memory of this policy cannot be paused. */
+    /* Nothing more comes to lie on the space's chunks that are on a pause's `list`, until let_go
+     * after they are awake again. NULL: memory of this policy cannot be paused. */
     pleat_result (*hold)(void *self);
     void (*let_go)(void *self);
     /* They are all at rest: they become those handles in which they wake soonest. Those on which
-     * something lives are still `listed`, and written to `listed`, which has room for each of their
-     * pages; how many. With the turn. */
+     * something lives are still on their `list`, and written to `listed`, which has room for each
+     * of their pages; how many. With the turn. */
     size_t (*rested)(void *self, pleat__chunk **listed);
     pleat_result (*mark)(void *self);
     pleat_result (*phase)(void *self, const char *name);

@@ -33,12 +33,12 @@ static void free_pause(pleat_runtime *runtime, pleat__pause *pause)
 
 pleat_result pleat__pause_add(pleat_runtime *runtime, pleat__pause *pause, pleat__chunk *chunk)
 {
-    if (chunk->listed)
+    if (chunk->list != NULL)
         return PLEAT_OK;
     PLEAT_TRY(pleat__arena_grow(runtime->arena, &pause->chunks, &pause->chunk_capacity,
                                 pause->chunk_count, sizeof *pause->chunks));
     pause->chunks[pause->chunk_count++] = chunk;
-    chunk->listed = true;
+    chunk->list = pause;
     return PLEAT_OK;
 }
 
@@ -57,6 +57,11 @@ static pages pages_of(const pleat_runtime *runtime, const pleat_block *block)
 static pleat__chunk *chunk_at(const pleat_runtime *runtime, uint64_t page)
 {
     return pleat__space_chunk_at(runtime->space, page, NULL);
+}
+
+static bool is_of(const pleat__pause *pause, const pleat__chunk *chunk)
+{
+    return chunk != NULL && chunk->list == pause;
 }
 
 static bool can_rest(const pleat_runtime *runtime, const pleat__chunk *chunk)
@@ -110,9 +115,11 @@ static pleat_result strike_chunks(pleat_runtime *runtime, pleat__pause *pause,
     pages of = pages_of(runtime, block);
     if (is_meant(runtime, pause, block))
         return PLEAT_OK;
-    for (uint64_t page = of.first; page < of.end; page++)
-        if (can_rest(runtime, chunk_at(runtime, page)))
-            chunk_at(runtime, page)->listed = false;
+    for (uint64_t page = of.first; page < of.end; page++) {
+        pleat__chunk *chunk = chunk_at(runtime, page);
+        if (is_of(pause, chunk))
+            chunk->list = NULL;
+    }
     return PLEAT_OK;
 }
 
@@ -126,7 +133,7 @@ static pleat_result list_copies(pleat_runtime *runtime, pleat__pause *pause,
     for (uint64_t page = of.first; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
         pleat_va from = base + page * size, to = from + size;
-        if (!can_rest(runtime, chunk) || !chunk->listed)
+        if (!is_of(pause, chunk))
             continue;
         PLEAT_TRY(pleat__transfer_add(runtime->arena, &pause->transfer,
                                       from < block->address ? block->address : from,
@@ -141,7 +148,7 @@ bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block)
     pages of = pages_of(runtime, block);
     for (uint64_t page = of.first; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
-        if (chunk == NULL || chunk->listed)
+        if (chunk == NULL || chunk->list != NULL)
             return true;
     }
     return false;
@@ -178,7 +185,7 @@ static pleat_result find(pleat_runtime *runtime, pleat__pause *pause)
     PLEAT_TRY(for_blocks(runtime, pause, strike_chunks));
     size_t kept = 0;
     for (size_t c = 0; c < pause->chunk_count; c++)
-        if (pause->chunks[c]->listed)
+        if (is_of(pause, pause->chunks[c]))
             pause->chunks[kept++] = pause->chunks[c];
     pause->chunk_count = kept;
     return for_blocks(runtime, pause, pause->copies ? list_copies : list_promised);
@@ -197,7 +204,8 @@ static uint64_t bytes_of(const pleat_runtime *runtime, const pleat__pause *pause
 void pleat__pause_drop(pleat_runtime *runtime, pleat__pause *pause)
 {
     for (size_t c = 0; c < pause->chunk_count; c++)
-        pause->chunks[c]->listed = false;
+        if (is_of(pause, pause->chunks[c]))
+            pause->chunks[c]->list = NULL;
     free_pause(runtime, pause);
 }
 
@@ -220,7 +228,7 @@ void pleat__pause_end(pleat_runtime *runtime, pleat__pause *pause)
     size_t kept = 0;
     for (size_t c = 0; c < pause->chunk_count; c++) {
         pleat__chunk *chunk = pause->chunks[c];
-        chunk->listed = chunk->rests;
+        chunk->list = chunk->rests ? pause : NULL;
         if (chunk->rests)
             pause->chunks[kept++] = chunk;
     }

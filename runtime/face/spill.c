@@ -97,14 +97,14 @@ static uint64_t rank_of(const pleat_runtime *runtime, pleat_va address)
 
 static pleat_result add(pleat_runtime *runtime, chunks *found, pleat__chunk *chunk, uint64_t rank)
 {
-    if (chunk->listed) {
+    if (chunk->seen) {
         chunk->rank = rank > chunk->rank ? rank : chunk->rank;
         return PLEAT_OK;
     }
     PLEAT_TRY(pleat__arena_grow(runtime->arena, &found->all, &found->capacity, found->count,
                                 sizeof *found->all));
     found->all[found->count++] = chunk;
-    chunk->listed = true;
+    chunk->seen = true;
     chunk->rank = rank;
     return PLEAT_OK;
 }
@@ -128,7 +128,7 @@ static pleat_result list(pleat_runtime *runtime, bool on_host, chunks *found)
         at = block.address + block.bytes;
     }
     for (size_t c = 0; c < found->count; c++)
-        found->all[c]->listed = false;
+        found->all[c]->seen = false;
     return result;
 }
 

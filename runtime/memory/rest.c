@@ -457,10 +457,10 @@ static void add_run(const pleat__chunk_pool *pool, pleat__run run, handles *all)
     uint32_t last = pleat__chunk_of(pool, run.begin + run.count - 1);
     for (uint32_t c = pleat__chunk_of(pool, run.begin); c <= last; c++) {
         pleat__chunk *handle = pool->chunks[c];
-        if (handle == NULL || !handle->rests || handle->listed ||
+        if (handle == NULL || !handle->rests || handle->seen ||
             !is_resting(pool, pool->span[c].first))
             continue;
-        handle->listed = true;
+        handle->seen = true;
         handles_add(pool, all, pool->span[c].first);
     }
 }
@@ -491,7 +491,7 @@ static void sort_down(const pleat__chunk_pool *pool, handles *all)
     qsort(all->first, all->count, sizeof *all->first, compare_down);
     for (uint32_t i = 0; i < all->count; i++) {
         all->chunks[i] = pool->chunks[all->first[i]];
-        all->chunks[i]->listed = false;
+        all->chunks[i]->seen = false;
     }
 }
 
@@ -531,7 +531,7 @@ pleat_result pleat__rest_hold(pleat__heap *heap)
     size_t before = pool->held_run_count;
     pleat_result result = PLEAT_OK;
     for (uint32_t c = 0; c < pool->count && result == PLEAT_OK; c++)
-        if (pool->chunks[c] != NULL && pool->chunks[c]->listed)
+        if (pool->chunks[c] != NULL && pool->chunks[c]->list != NULL)
             result = pleat__occupancy_walk_free(&pool->occupancy, c, c + 1, NULL, list_free, pool);
     if (result != PLEAT_OK) {
         pool->held_run_count = before;
@@ -588,11 +588,11 @@ void pleat__rest_let_go(pleat__heap *heap)
 
 static bool is_listed(const pleat__chunk_pool *pool, uint32_t chunk)
 {
-    return chunk < pool->count && pool->chunks[chunk] != NULL && pool->chunks[chunk]->listed &&
-           pool->chunks[chunk]->rests;
+    return chunk < pool->count && pool->chunks[chunk] != NULL &&
+           pool->chunks[chunk]->list != NULL && pool->chunks[chunk]->rests;
 }
 
-/* Chunks of handles that are listed, of all of which is held: nothing lives on them. */
+/* Chunks of handles on a pause's list, of all of which is held: nothing lives on them. */
 static bool find_idle(const pleat__chunk_pool *pool, pleat__chunk_set *idle, uint64_t *count)
 {
     *count = 0;
@@ -640,12 +640,12 @@ static void leave_idle(pleat__chunk_pool *pool, const pleat__chunk_set *idle)
             all = is_in(idle, k);
         if (!all || pleat__rest_reserve(pool, 1) != PLEAT_OK)
             continue;
-        pool->chunks[first]->listed = false;
+        pool->chunks[first]->list = NULL;
         add_resting(pool, &(handles){.first = &first, .count = 1});
     }
 }
 
-/* What is held of a handle that is not listed any more is held by its rest. */
+/* What is held of a handle that is on no list any more is held by its rest. */
 static void drop_held(pleat__chunk_pool *pool, const pleat__chunk_set *idle)
 {
     size_t kept = 0;

@@ -55,15 +55,15 @@ bool pleat__rest_holds(const pleat__chunk_pool *pool, const pleat__place *place)
  * nothing changed. The lock may be left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__rest_wake_places(pleat__heap *heap, const pleat__place *places,
                                                      uint32_t count);
-/* What is free on handles that are `listed` is held, so that nothing else comes to lie there. */
+/* What is free on handles that are on a pause's `list` is held: nothing else comes to lie there. */
 PLEAT_NODISCARD pleat_result pleat__rest_hold(pleat__heap *heap);
 /* What is held of handles that are awake is free again, but beside what lives in the host's memory.
  * pre: nothing is between rest_hold and its rest. */
 void pleat__rest_let_go(pleat__heap *heap);
-/* Handles that are `listed` and rest: what lives on them gets handles of its own where more than a
- * hundredth is idle beside it, which rests by itself then, is listed no more, and wakes when it is
- * wanted; neighbours become one, as above. Those that are listed then are written to `listed`,
- * which has room for each of their chunks; how many. */
+/* Handles that are on a pause's `list` and rest: what lives on them gets handles of its own where
+ * more than a hundredth is idle beside it, which rests by itself then, is on no list any more, and
+ * wakes when it is wanted; neighbours become one, as above. Those that are on a list then are
+ * written to `listed`, which has room for each of their chunks; how many. */
 size_t pleat__rest_regroup(pleat__heap *heap, bool followed, pleat__chunk **listed);
 void pleat__rest_release(pleat__chunk_pool *pool);
 

@@ -25,6 +25,12 @@ static pleat_va take_tagged(fixture *f, uint64_t bytes, const char *tag)
     return address;
 }
 
+static pleat_result pause_tag(fixture *f, const char *tag)
+{
+    pleat_pause_options options = {.size = sizeof options, .tag = tag};
+    return pleat_pause(f->runtime, &options);
+}
+
 static void fail_from(fixture *f, uint64_t nth, bool carried_out)
 {
     pleat__fault_arm(&f->vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_any,
@@ -68,8 +74,7 @@ static bool lose_places(uint64_t nth, bool carried_out)
         beside[t] = take(&f, 3 * MIB / 2, 0);
         lost[t] = take_tagged(&f, t == 0 ? 3 * MIB : 2 * MIB, "t");
     }
-    pleat_pause_options options = {.size = sizeof options, .tag = "t"};
-    assert_ok(pleat_pause(f.runtime, &options));
+    assert_ok(pause_tag(&f, "t"));
     fail_from(&f, nth, carried_out);
     bool torn = pleat_resume(f.runtime, "t") != PLEAT_OK;
     fail_from(&f, 0, false);
@@ -135,11 +140,52 @@ static void torn_spill_has_all_that_lives_again(void **state)
     }
 }
 
+/* The nth verb fails a resume, and host memory from the `piece`th on, so that what woke cannot rest
+ * again. Then another tag is paused, and what was to be resumed freed. Whether all failed so. */
+static bool pause_beside_a_failed_resume(uint64_t nth, uint64_t piece)
+{
+    fixture f;
+    begin_failing(&f, NULL);
+    pleat_va paused = take_tagged(&f, 4 * MIB, "t");
+    (void)take_tagged(&f, 4 * MIB, "u");
+    assert_ok(pause_tag(&f, "t"));
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_any, .nth = nth});
+    pleat__arena_fail(piece, true);
+    bool failed = pleat_resume(f.runtime, "t") != PLEAT_OK;
+    pleat__arena_fail(0, false);
+    fail_from(&f, 0, false);
+    bool awake = failed && is_mapped(&f, paused);
+    assert_ok(pause_tag(&f, "u"));
+    assert_ok(pleat_free(f.runtime, paused));
+    if (failed) {
+        pleat_va other = take(&f, 4 * MIB, 0);
+        memset((void *)(uintptr_t)other, 7, 4 * MIB);
+        assert_ok(pleat_resume(f.runtime, "t"));
+        for (uint64_t at = 0; at < 4 * MIB; at += MIB)
+            assert_int_equal(((const char *)(uintptr_t)other)[at], 7);
+    }
+    assert_ok(pleat_resume(f.runtime, "u"));
+    end_failing(&f);
+    return awake;
+}
+
+/* What is awake without its contents stays its pause's, whoever else is paused. */
+static void torn_resume_keeps_its_memory_from_others(void **state)
+{
+    (void)state;
+    uint64_t awake = 0;
+    for (uint64_t nth = 1; nth < 40; nth++)
+        for (uint64_t piece = 1; piece < 6; piece++)
+            awake += pause_beside_a_failed_resume(nth, piece);
+    assert_true(awake > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(torn_places_are_given_to_nobody),
         cmocka_unit_test(torn_spill_has_all_that_lives_again),
+        cmocka_unit_test(torn_resume_keeps_its_memory_from_others),
     };
     return cmocka_run_group_tests_name("torn", tests, NULL, NULL);
 }
