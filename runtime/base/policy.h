@@ -100,6 +100,11 @@ typedef struct pleat__policy_ops {
      * something lives are still on their `list`, and written to `listed`, which has room for each
      * of their pages; how many. With the turn. */
     size_t (*rested)(void *self, pleat__chunk **listed);
+    /* `give` frees what lies on chunks of this `list`, which rest: those on which nothing lives
+     * then rest by themselves, and are on no list any more. Where there is no host memory for it,
+     * `give` is not called. With the turn. */
+    void (*leave)(void *self, const void *list, uint64_t runs, void (*give)(void *context),
+                  void *context);
     pleat_result (*mark)(void *self);
     pleat_result (*phase)(void *self, const char *name);
     bool (*audit)(void *self);

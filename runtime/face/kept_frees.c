@@ -42,7 +42,7 @@ pleat_result pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address, ui
     if (pleat__kept_frees_has(&runtime->kept_frees, address))
         return pleat__fail(PLEAT_E_NOT_FOUND, "%#llx has been freed", (unsigned long long)address);
     if (runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK ||
-        block.address != address || !pleat__is_paused(runtime, &block))
+        block.address != address || !pleat__is_paused(runtime, &block, NULL))
         return PLEAT_OK;
     pleat__address_map_give_up(kept);
     pleat__address_map_insert(kept, address, (void *)(uintptr_t)block.requested);
@@ -51,27 +51,36 @@ pleat_result pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address, ui
 }
 
 /* Whether the free of this entry of the table reaches the policy: it is out of the table then. */
-static bool let_go(pleat_runtime *runtime, pleat__address_map_entry entry)
+static bool let_go(pleat_runtime *runtime, pleat__address_map_entry entry, const pleat__pause *but)
 {
     pleat__address_map *kept = &runtime->kept_frees.kept;
     pleat_block block;
     if (entry.address == 0)
         return false;
     PLEAT_CHECK(runtime->ops->block_of(runtime->policy, entry.address, &block) == PLEAT_OK);
-    if (pleat__is_paused(runtime, &block))
+    if (pleat__is_paused(runtime, &block, but))
         return false;
     (void)pleat__address_map_remove(kept, entry.address);
     PLEAT_CHECK(pleat__address_map_promise(kept) == PLEAT_OK); /* it has just left room */
-    pleat__runtime_freed(runtime, entry.address, (uint64_t)(uintptr_t)entry.value);
+    pleat__freed_now(runtime, entry.address, (uint64_t)(uintptr_t)entry.value);
     return true;
 }
 
 /* Where one goes others behind it move up: the same entry is looked at again. */
-void pleat__kept_frees_let_go(pleat_runtime *runtime)
+void pleat__kept_frees_let_go(pleat_runtime *runtime, const pleat__pause *but)
 {
     const pleat__address_map *kept = &runtime->kept_frees.kept;
     for (uint64_t i = 0; kept->count != 0 && i <= kept->mask;)
-        i += !let_go(runtime, kept->entries[i]);
+        i += !let_go(runtime, kept->entries[i], but);
+}
+
+uint64_t pleat__kept_frees_pages(const pleat__kept_frees *frees, uint64_t page_bytes)
+{
+    uint64_t pages = 0;
+    for (uint64_t i = 0; frees->kept.count != 0 && i <= frees->kept.mask; i++)
+        if (frees->kept.entries[i].address != 0)
+            pages += (uint64_t)(uintptr_t)frees->kept.entries[i].value / page_bytes + 2;
+    return pages;
 }
 
 void pleat__kept_frees_release(pleat__kept_frees *frees)

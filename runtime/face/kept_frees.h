@@ -8,6 +8,7 @@
 
 #include <pleat/runtime.h>
 #include <runtime/base/address_map.h>
+#include <runtime/face/pause.h>
 #include <stdbool.h>
 
 /* By address, to their bytes; made at the first pause. */
@@ -26,8 +27,10 @@ PLEAT_NODISCARD pleat_result pleat__kept_frees_keep(pleat_runtime *runtime, plea
                                                     uint64_t *bytes);
 /* Whether a free of this allocation is kept back. */
 bool pleat__kept_frees_has(const pleat__kept_frees *frees, pleat_va address);
-/* Those of what is awake reach the policy. With the lock. */
-void pleat__kept_frees_let_go(pleat_runtime *runtime);
+/* Those of what is awake, or on chunks of pause `but`, reach the policy. With the lock. */
+void pleat__kept_frees_let_go(pleat_runtime *runtime, const pleat__pause *but);
+/* The pages that all of them lie on, at most. */
+uint64_t pleat__kept_frees_pages(const pleat__kept_frees *frees, uint64_t page_bytes);
 void pleat__kept_frees_release(pleat__kept_frees *frees);
 
 #endif

@@ -143,12 +143,13 @@ static pleat_result list_copies(pleat_runtime *runtime, pleat__pause *pause,
 }
 
 /* No chunk is where a live block's place was lost for good. */
-bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block)
+bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block,
+                      const pleat__pause *but)
 {
     pages of = pages_of(runtime, block);
     for (uint64_t page = of.first; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
-        if (chunk == NULL || chunk->list != NULL)
+        if (chunk == NULL || chunk->torn || (chunk->list != NULL && chunk->list != but))
             return true;
     }
     return false;
@@ -157,7 +158,7 @@ bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block)
 static pleat_result count_free(pleat_runtime *runtime, pleat__pause *pause,
                                const pleat_block *block)
 {
-    pause->frees += pleat__is_paused(runtime, block);
+    pause->frees += pleat__is_paused(runtime, block, NULL);
     return PLEAT_OK;
 }
 
@@ -178,16 +179,21 @@ static pleat_result list_promised(pleat_runtime *runtime, pleat__pause *pause,
     return PLEAT_OK;
 }
 
-/* Which chunks go, and what is to be copied of them. */
-static pleat_result find(pleat_runtime *runtime, pleat__pause *pause)
+static void keep_chunks(pleat__pause *pause)
 {
-    PLEAT_TRY(for_blocks(runtime, pause, list_chunks));
-    PLEAT_TRY(for_blocks(runtime, pause, strike_chunks));
     size_t kept = 0;
     for (size_t c = 0; c < pause->chunk_count; c++)
         if (is_of(pause, pause->chunks[c]))
             pause->chunks[kept++] = pause->chunks[c];
     pause->chunk_count = kept;
+}
+
+/* Which chunks go, and what is to be copied of them. */
+static pleat_result find(pleat_runtime *runtime, pleat__pause *pause)
+{
+    PLEAT_TRY(for_blocks(runtime, pause, list_chunks));
+    PLEAT_TRY(for_blocks(runtime, pause, strike_chunks));
+    keep_chunks(pause);
     return for_blocks(runtime, pause, pause->copies ? list_copies : list_promised);
 }
 
@@ -234,7 +240,7 @@ void pleat__pause_end(pleat_runtime *runtime, pleat__pause *pause)
     }
     pause->chunk_count = kept;
     runtime->ops->let_go(runtime->policy);
-    pleat__kept_frees_let_go(runtime);
+    pleat__kept_frees_let_go(runtime, NULL);
     if (kept != 0)
         return;
     pleat__pause **at = &runtime->pauses.first;
@@ -451,6 +457,66 @@ pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
     return PLEAT_OK;
 }
 
+typedef struct freeing {
+    pleat_runtime *runtime;
+    const pleat__pause *pause;
+} freeing;
+
+static void let_go(void *context)
+{
+    const freeing *of = context;
+    pleat__kept_frees_let_go(of->runtime, of->pause);
+}
+
+static uint64_t piece_pages(const pleat__pause *pause, uint64_t page_bytes)
+{
+    uint64_t sum = 0;
+    for (size_t p = 0; p < pause->transfer.count; p++)
+        sum += pause->transfer.pieces[p].bytes / page_bytes + 2;
+    return sum;
+}
+
+/* What of a piece lies on chunks of the pause, added to `kept`. */
+static void keep_piece(const pleat_runtime *runtime, const pleat__pause *pause,
+                       const pleat__transfer_piece *piece, pleat__transfer *kept)
+{
+    uint64_t size = pleat__space_page_bytes(runtime->space);
+    pleat_va base = pleat__space_base(runtime->space), end = piece->address + piece->bytes;
+    bool follows = false;
+    for (pleat_va from = piece->address, to; from < end; from = to) {
+        uint64_t page = (from - base) / size;
+        to = base + (page + 1) * size < end ? base + (page + 1) * size : end;
+        bool stays = is_of(pause, chunk_at(runtime, page));
+        if (stays && !follows)
+            kept->pieces[kept->count++] = (pleat__transfer_piece){
+                .address = from, .host = piece->host + (from - piece->address)};
+        if (stays)
+            kept->pieces[kept->count - 1].bytes += to - from;
+        follows = stays;
+    }
+}
+
+/* What was freed meanwhile is free, and chunks on which nothing else lived need not wake. Without
+ * host memory for that they wake with the others. */
+static void leave_freed(pleat_runtime *runtime, pleat__pause *pause)
+{
+    uint64_t size = pleat__space_page_bytes(runtime->space);
+    uint64_t runs = pleat__kept_frees_pages(&runtime->kept_frees, size);
+    pleat__transfer kept = {0};
+    if (runs == 0 ||
+        pleat__arena_reserve(runtime->arena, &kept.pieces, &kept.capacity,
+                             piece_pages(pause, size) + 1, sizeof *kept.pieces) != PLEAT_OK)
+        return;
+    runtime->ops->leave(runtime->policy, pause, runs, let_go, &(freeing){runtime, pause});
+    keep_chunks(pause);
+    for (size_t p = 0; p < pause->transfer.count; p++)
+        keep_piece(runtime, pause, &pause->transfer.pieces[p], &kept);
+    pleat__arena_free(runtime->arena, pause->transfer.pieces);
+    pause->transfer.pieces = kept.pieces;
+    pause->transfer.count = kept.count;
+    pause->transfer.capacity = kept.capacity;
+}
+
 /* The newest of those that a resume of the tag is for. */
 static pleat__pause *paused_by(const pleat_runtime *runtime, uint32_t tag)
 {
@@ -466,10 +532,12 @@ static pleat_result resume_locked(pleat_runtime *runtime, uint32_t tag)
 {
     bool any = false;
     for (pleat__pause *at; (at = paused_by(runtime, tag)) != NULL; any = true) {
-        if (at->wakes)
+        if (at->wakes) {
             pleat__tenancy_pause(runtime);
-        else
-            PLEAT_TRY(pleat__pause_wake(runtime, at));
+            continue;
+        }
+        leave_freed(runtime, at);
+        PLEAT_TRY(pleat__pause_wake(runtime, at));
     }
     return any ? PLEAT_OK : pleat__fail(PLEAT_E_STATE, "nothing is paused");
 }

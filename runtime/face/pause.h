@@ -5,9 +5,9 @@
  * The chunks on which only what is to be paused lives are laid to rest (pleat__space_rest), what is
  * free on them is held, and what lives is copied to host memory before, or discarded. Copying one
  * part and unmapping or mapping the next go on at once, so that a pause and a resume take little
- * longer than the copy. What the program frees meanwhile is kept back until they are awake again
- * (kept_frees.h). A tensor keeps its place in every table, so nothing else in the runtime knows of
- * a pause.
+ * longer than the copy. What the program frees meanwhile is kept back until they are resumed
+ * (kept_frees.h); chunks on which nothing else lived need not wake then. A tensor keeps its place
+ * in every table, so nothing else in the runtime knows of a pause.
  */
 #ifndef PLEAT_RUNTIME_FACE_PAUSE_H
 #define PLEAT_RUNTIME_FACE_PAUSE_H
@@ -31,8 +31,10 @@ typedef struct pleat__pauses {
     pleat__pause *first; /* those that hold, the newest first */
 } pleat__pauses;
 
-/* Whether something of a block lies on chunks of a pause. With the lock. */
-bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block);
+/* Whether something of a block lies on chunks of a pause other than `but`, or is lost. With the
+ * lock. */
+bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block,
+                      const pleat__pause *but);
 /* At the end of the runtime: no verb on its memory is issued. */
 void pleat__pauses_release(pleat_runtime *runtime);
 

@@ -257,8 +257,12 @@ void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
     uint64_t kept = 0;
     if (__builtin_expect(runtime->pauses.first != NULL, 0))
         PLEAT_CHECK(pleat__kept_frees_keep(runtime, address, &kept) == PLEAT_OK);
-    if (kept != 0)
-        return;
+    if (kept == 0)
+        pleat__freed_now(runtime, address, bytes);
+}
+
+void pleat__freed_now(pleat_runtime *runtime, pleat_va address, uint64_t bytes)
+{
     if (is_watched(runtime))
         note_freed(runtime, address);
     /* What waited has not been counted as live since its free; the policy counts it out. */

@@ -71,8 +71,9 @@ static inline bool pleat__is_here(const pleat_runtime *runtime)
             return pleat__process_forked("runtime");                                               \
     } while (0)
 
-/* Hands a free that waited and is due to the policy. */
+/* Hands a free that waited and is due to the policy; the second one whatever is paused. */
 void pleat__runtime_freed(void *runtime, pleat_va address, uint64_t bytes);
+void pleat__freed_now(pleat_runtime *runtime, pleat_va address, uint64_t bytes);
 
 /* pleat_alloc, pleat_free, pleat_stats_fill and pleat_walk with the lock held. */
 PLEAT_NODISCARD pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes,

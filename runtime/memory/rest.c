@@ -698,6 +698,43 @@ size_t pleat__rest_regroup(pleat__heap *heap, bool followed, pleat__chunk **list
     return count;
 }
 
+/* What is held of handles of this list is free again. */
+static void give_held(pleat__chunk_pool *pool, const void *list)
+{
+    size_t kept = 0;
+    for (size_t r = 0; r < pool->held_run_count; r++) {
+        pleat__run run = pool->held_runs[r];
+        if (handle_of(pool, run)->list == list) {
+            pleat__occupancy_give(&pool->occupancy, run);
+            pool->held -= run.count;
+        } else
+            pool->held_runs[kept++] = run;
+    }
+    pool->held_run_count = kept;
+}
+
+void pleat__rest_leave(pleat__heap *heap, const void *list, uint64_t runs,
+                       void (*give)(void *context), void *context)
+{
+    pleat__chunk_pool *pool = heap->pool;
+    pleat__chunk_set idle;
+    uint64_t count;
+    if (pleat__arena_reserve(pool->arena, &pool->held_runs, &pool->held_run_capacity,
+                             pool->held_run_count + runs, sizeof *pool->held_runs) != PLEAT_OK)
+        return;
+    give(context);
+    /* Held again at once, as the whole runs that it has become. */
+    give_held(pool, list);
+    PLEAT_CHECK(pleat__rest_hold(heap) == PLEAT_OK);
+    pleat__chunk_set_init(&idle, pool->arena, pool->occupancy.shift);
+    if (find_idle(pool, &idle, &count)) {
+        leave_idle(pool, &idle);
+        drop_held(pool, &idle);
+    }
+    pleat__chunk_set_release(&idle);
+    pleat__heap_forget(heap);
+}
+
 void pleat__rest_release(pleat__chunk_pool *pool)
 {
     pleat__arena_free(pool->arena, pool->resting);

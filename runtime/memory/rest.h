@@ -65,6 +65,11 @@ void pleat__rest_let_go(pleat__heap *heap);
  * wakes when it is wanted; neighbours become one, as above. Those that are on a list then are
  * written to `listed`, which has room for each of their chunks; how many. */
 size_t pleat__rest_regroup(pleat__heap *heap, bool followed, pleat__chunk **listed);
+/* Frees, by `give`, what lies on handles of this `list`; those on which nothing lives then rest by
+ * themselves, and are on no list any more. `runs`: of granules that it frees, at most. Without host
+ * memory nothing is done. pre: the turn. */
+void pleat__rest_leave(pleat__heap *heap, const void *list, uint64_t runs,
+                       void (*give)(void *context), void *context);
 void pleat__rest_release(pleat__chunk_pool *pool);
 
 #endif

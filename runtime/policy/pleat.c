@@ -635,6 +635,7 @@ const pleat__policy_ops pleat__policy_pleat = {
     .reclaim = pleat__pleat_reclaim,
     .rest = pleat__pleat_rest,
     .hold = pleat__pleat_hold,
+    .leave = pleat__pleat_leave,
     .let_go = pleat__pleat_let_go,
     .spare = pleat__pleat_spare,
     .rested = pleat__pleat_rested,

@@ -65,6 +65,8 @@ uint64_t pleat__pleat_spare(void *self);
 pleat_result pleat__pleat_hold(void *self);
 void pleat__pleat_let_go(void *self);
 size_t pleat__pleat_rested(void *self, pleat__chunk **listed);
+void pleat__pleat_leave(void *self, const void *list, uint64_t runs, void (*give)(void *context),
+                        void *context);
 void pleat__pleat_idle(void *self, pleat_stream stream, uint64_t *largest, uint64_t *total);
 uint64_t pleat__pleat_most(void *opaque, pleat_stream stream, uint64_t new_bytes);
 

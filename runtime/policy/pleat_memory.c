@@ -142,6 +142,13 @@ size_t pleat__pleat_rested(void *opaque, pleat__chunk **listed)
     return pleat__rest_regroup(&self->heap, self->learner.current != NULL, listed);
 }
 
+void pleat__pleat_leave(void *opaque, const void *list, uint64_t runs, void (*give)(void *context),
+                        void *context)
+{
+    policy *self = opaque;
+    pleat__rest_leave(&self->heap, list, runs, give, context);
+}
+
 void pleat__pleat_idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t *total)
 {
     policy *self = opaque;

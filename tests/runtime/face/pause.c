@@ -244,6 +244,43 @@ static void pause_keeps_frees_back(void **state)
     finish(&j);
 }
 
+/* What was freed while it was paused needs no room when the rest is resumed. */
+static void pause_wakes_what_still_lives(void **state)
+{
+    (void)state;
+    for (int lives = 0; lives < 2; lives++)
+        for (uint32_t offload = PLEAT_OFFLOAD_HOST; offload <= PLEAT_OFFLOAD_DISCARD; offload++) {
+            fixture f;
+            begin(&f, "pleat", 256 * MIB, 64 * MIB);
+            assert_ok(pleat_tag("t"));
+            pleat_va gone = take(&f, 24 * MIB + MIB / 2, 0), kept = take(&f, 7 * MIB, 0),
+                     behind = take(&f, 24 * MIB + MIB / 2, 0);
+            assert_ok(pleat_tag(NULL));
+            memset((void *)(uintptr_t)kept, 5, 7 * MIB);
+            assert_ok(pause_with(f.runtime, offload, "t"));
+            assert_ok(pleat_free(f.runtime, gone));
+            assert_ok(pleat_free(f.runtime, behind));
+            if (lives == 0)
+                assert_ok(pleat_free(f.runtime, kept));
+            pleat_va other = take(&f, 48 * MIB, 0);
+            memset((void *)(uintptr_t)other, 6, 48 * MIB);
+            assert_ok(pleat_resume(f.runtime, "t"));
+            pleat_stats stats = pleat_stats_of(f.runtime);
+            assert_int_equal(stats.live_bytes, 48 * MIB + (lives != 0 ? 7 * MIB : 0));
+            assert_int_equal(stats.waiting_bytes, 0);
+            for (uint64_t at = 0; lives != 0 && at < 7 * MIB; at += MIB / 2)
+                if (offload == PLEAT_OFFLOAD_HOST)
+                    assert_int_equal(((const char *)(uintptr_t)kept)[at], 5);
+            for (uint64_t at = 0; at < 48 * MIB; at += MIB / 2)
+                assert_int_equal(((const char *)(uintptr_t)other)[at], 6);
+            assert_ok(pleat_free(f.runtime, other));
+            if (lives != 0)
+                assert_ok(pleat_free(f.runtime, kept));
+            assert_ok(pleat_free(f.runtime, take(&f, 60 * MIB, 0)));
+            end(&f);
+        }
+}
+
 /* A tensor that another stream uses is freed, twice even, while it is paused, and used no more. */
 static void pause_frees_what_another_stream_uses_once(void **state)
 {
@@ -263,9 +300,11 @@ static void pause_frees_what_another_stream_uses_once(void **state)
     assert_ok(pleat_resume(j.runtime, NULL));
     job_free(&j, &other);
     for (int round = 0; round < 3; round++) {
-        job_tensor again = job_alloc(&j, 3 * JOB_PAGE, 3);
+        /* All that there is, from where it lay on. */
+        job_tensor again = job_alloc(&j, 5 * JOB_PAGE, 3);
         assert_int_equal(pleat_stats_of(j.runtime).live_bytes, again.bytes);
         assert_int_equal(again.address, tensor.address);
+        assert_int_equal(physical(&j), again.bytes);
         job_free(&j, &again);
         assert_int_equal(pleat_stats_of(j.runtime).live_bytes, 0);
     }
@@ -517,11 +556,42 @@ static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
     return j.runtime;
 }
 
+/* The same where half of it is freed meanwhile. */
+static pleat_runtime *failing_frees(pleat_vmm vmm, const void *with)
+{
+    (void)with;
+    job j = {.vmm = vmm};
+    job_tensor all[12];
+    pleat_runtime_options options = {.size = sizeof options, .waits = 1};
+    if (pleat_runtime_create(vmm, &options, &j.runtime) != PLEAT_OK)
+        return NULL;
+    for (uint64_t t = 0; t < 12; t++) {
+        all[t] = (job_tensor){.bytes = 3 * JOB_PAGE + t * JOB_PAGE / 3, .pattern = t};
+        if (pleat_alloc(j.runtime, all[t].bytes, 0, &all[t].address) != PLEAT_OK)
+            return j.runtime;
+        job_fill(&all[t]);
+    }
+    if (pleat_pause(j.runtime, NULL) != PLEAT_OK)
+        return j.runtime;
+    for (int t = 0; t < 12; t++)
+        if (t % 6 < 3)
+            assert_ok(pleat_free(j.runtime, all[t].address));
+    for (int tries = 0; pleat_resume(j.runtime, NULL) != PLEAT_OK; tries++)
+        if (tries == 3)
+            return j.runtime;
+    for (int t = 0; t < 12; t++)
+        if (t % 6 >= 3)
+            job_free(&j, &all[t]);
+    assert_int_equal(j.errors, 0);
+    return j.runtime;
+}
+
 static void pause_survives_each_verb_that_fails(void **state)
 {
     (void)state;
     job_shape shape = job_shape_make(4, 1);
     fail_all(3, failing_job, &shape);
+    fail_all(8, failing_frees, NULL);
 }
 
 /* The reason why is told once, behind what it was for. */
@@ -626,6 +696,7 @@ int main(void)
         cmocka_unit_test(pause_takes_what_could_not_be_shared),
         cmocka_unit_test(pause_of_two_tags_keeps_both),
         cmocka_unit_test(pause_keeps_frees_back),
+        cmocka_unit_test(pause_wakes_what_still_lives),
         cmocka_unit_test(pause_frees_what_another_stream_uses_once),
         cmocka_unit_test(pause_is_recorded_through),
         cmocka_unit_test(pause_lets_every_free_go),
