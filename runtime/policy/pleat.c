@@ -512,10 +512,12 @@ void pleat__pleat_give_unfenced(policy *self)
     }
 }
 
-static bool is_unfenced(const policy *self, pleat_va address)
+bool pleat__pleat_is_unfenced(const policy *self, const pleat__place *entry)
 {
+    if (__builtin_expect(entry->stream != PLEAT__OVERFLOW, 1))
+        return false;
     for (size_t i = 0; i < self->unfenced_count; i++)
-        if (self->unfenced[i] == address)
+        if (self->unfenced[i] == entry->address)
             return true;
     return false;
 }
@@ -587,7 +589,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
     policy *self = opaque;
     prefetch_free(self, address);
     pleat__place *entry = pleat__place_map_find(&self->places, address);
-    if (entry == NULL || (entry->stream == PLEAT__OVERFLOW && is_unfenced(self, address)))
+    if (entry == NULL || pleat__pleat_is_unfenced(self, entry))
         return PLEAT_E_NOT_FOUND;
     uint64_t rounded = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
     pleat__count_free(self->stats, rounded - entry->slack);

@@ -48,6 +48,8 @@ typedef struct pleat__pleat {
 
 /* Gives those back to the heap whose streams can be fenced now. */
 void pleat__pleat_give_unfenced(pleat__pleat *self);
+/* Whether a place was freed, and waits for that. */
+bool pleat__pleat_is_unfenced(const pleat__pleat *self, const pleat__place *entry);
 
 /* Gives chunks back; whether any went. pre: the turn; the lock is left meanwhile. */
 bool pleat__pleat_shrink(pleat__pleat *self, uint32_t chunks);

@@ -14,7 +14,7 @@ pleat_result pleat__pleat_block_of(void *opaque, pleat_va address, pleat_block *
 {
     policy *self = opaque;
     const pleat__place *entry = pleat__place_map_holding(&self->places, address);
-    if (entry == NULL)
+    if (entry == NULL || pleat__pleat_is_unfenced(self, entry))
         return PLEAT_E_NOT_FOUND;
     uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
     *block =
@@ -46,6 +46,8 @@ pleat_va pleat__pleat_next(void *opaque, pleat_va address)
 {
     policy *self = opaque;
     const pleat__place *entry = pleat__place_map_next(&self->places, address);
+    while (entry != NULL && pleat__pleat_is_unfenced(self, entry))
+        entry = pleat__place_map_next(&self->places, entry->address + 1);
     return entry == NULL ? 0 : entry->address;
 }
 
@@ -127,7 +129,11 @@ uint64_t pleat__pleat_spare(void *opaque)
 pleat_result pleat__pleat_hold(void *opaque)
 {
     policy *self = opaque;
-    return pleat__rest_hold(&self->heap);
+    pleat__pleat_give_unfenced(self);
+    return self->unfenced_count == 0
+               ? pleat__rest_hold(&self->heap)
+               : pleat__fail(PLEAT_E_DRIVER,
+                             "what was freed waits for a stream that has no events");
 }
 
 void pleat__pleat_let_go(void *opaque)

@@ -446,6 +446,55 @@ static void beyond_streams_survive_failing_events(void **state)
     assert_true(refused > 10);
 }
 
+static void count_freed(void *context, pleat_va address)
+{
+    (void)address;
+    ++*(int *)context;
+}
+
+static void count_block(void *context, const pleat_block *block)
+{
+    *(uint64_t *)context += block->allocated;
+}
+
+/* Where no event can be recorded for a free its memory waits: the free is told of once, what was
+ * freed is no block any more, and its memory is held by a pause like what is free. */
+static void beyond_streams_free_once(void **state)
+{
+    (void)state;
+    fixture f;
+    int freed = 0;
+    uint64_t blocks = 0;
+    pleat_block block;
+    open_host(&f, 1024 * MIB, true);
+    pleat_runtime_options options = {.size = sizeof options};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    for (pleat_stream s = 1; s < 70; s++)
+        assert_ok(pleat_free(f.runtime, take(&f, MIB, s)));
+    pleat_va at = take(&f, MIB, 70);
+    assert_ok(pleat_tag("t"));
+    (void)take(&f, MIB, 71);
+    assert_ok(pleat_tag(NULL));
+    pleat_on_freed(f.runtime, count_freed, &freed);
+    pleat__fault_arm(
+        &f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_record, .nth = 1, .forever = true});
+    assert_ok(pleat_free(f.runtime, at));
+    assert_true(pleat__fault_hits(&f.vmm) > 0);
+    assert_result(pleat_free(f.runtime, at), PLEAT_E_NOT_FOUND);
+    assert_int_equal(freed, 1);
+    assert_result(pleat_block_of(f.runtime, at, &block), PLEAT_E_NOT_FOUND);
+    assert_ok(pleat_walk(f.runtime, count_block, &blocks));
+    assert_int_equal(blocks, 1);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+    pleat_on_freed(f.runtime, NULL, NULL);
+    pleat_pause_options tagged = {.size = sizeof tagged, .tag = "t"};
+    assert_ok(pleat_pause(f.runtime, &tagged));
+    uint64_t offset;
+    assert_ok(pleat_host_physical(&f.host, take(&f, MIB, 72), &offset));
+    assert_ok(pleat_resume(f.runtime, NULL));
+    end(&f);
+}
+
 /* What is allocated when all goes may be in use: each such stream is waited for. */
 static void beyond_streams_are_waited_for_at_the_end(void **state)
 {
@@ -541,6 +590,7 @@ int main(void)
         cmocka_unit_test(beyond_streams_that_nobody_uses_are_forgotten),
         cmocka_unit_test(beyond_streams_are_waited_for_at_the_end),
         cmocka_unit_test(beyond_streams_survive_failing_events),
+        cmocka_unit_test(beyond_streams_free_once),
         cmocka_unit_test(beyond_streams_take_over_while_another_one_is_refused),
     };
     return cmocka_run_group_tests_name("beyond", tests, NULL, NULL);
