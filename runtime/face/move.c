@@ -18,6 +18,7 @@ static pleat_result begin(pleat_runtime *runtime, pleat__chunk *const *chunks, s
 {
     PLEAT_TRY(pleat__pause_new(runtime, pause));
     pleat_result result = PLEAT_OK;
+    (*pause)->internal = true;
     for (size_t c = 0; c < count && result == PLEAT_OK; c++)
         result = pleat__pause_add(runtime, *pause, chunks[c]);
     if (result == PLEAT_OK)

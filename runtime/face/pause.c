@@ -328,7 +328,7 @@ static pleat_result pause_locked(pleat_runtime *runtime, uint32_t tag, uint32_t 
     if (runtime->gate.captured_count != 0)
         return pleat__fail(PLEAT_E_STATE, "pause: a stream captures a graph");
     for (const pleat__pause *at = runtime->pauses.first; at != NULL; at = at->next)
-        if (at->tag == tag || at->tag == 0)
+        if (!at->internal && (at->tag == tag || at->tag == 0))
             return pleat__fail(PLEAT_E_STATE, "it is paused already");
     PLEAT_TRY(pleat__pause_new(runtime, &pause));
     pause->tag = tag;
@@ -444,9 +444,11 @@ pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
     pleat__waiting waiting = {.bytes = bytes_of(runtime, pause)};
     pleat_result result;
     pause->wakes = true;
+    /* For a move memory was made before: no other tenant's is wanted. */
     do
         result = wake_in_room(runtime, pause, waiting.bytes);
-    while (pleat__is_shortage(result) && pleat__tenancy_await(runtime->tenancy, &waiting));
+    while (pleat__is_shortage(result) && !pause->internal &&
+           pleat__tenancy_await(runtime->tenancy, &waiting));
     pleat__gate_await_turn(&runtime->gate);
     pleat_error why = pleat__failure(result);
     pleat__tenancy_served(runtime->tenancy, &waiting);

@@ -19,6 +19,7 @@
 typedef struct pleat__pause {
     struct pleat__pause *next;
     uint32_t tag;   /* 0: all */
+    bool internal;  /* of a move: the program knows nothing of it */
     bool copies;    /* what lives comes back with its contents */
     bool wakes;     /* a thread resumes it, which may leave the turn to wait for room */
     uint64_t frees; /* for which there is room */

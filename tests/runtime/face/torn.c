@@ -4,6 +4,9 @@
  */
 #include "fixture.h"
 
+#define TENSORS 8
+#define PAGES   (TENSORS * 4u)
+
 static void begin_failing(fixture *f, const char *conf)
 {
     open_host(f, 64 * MIB, true);
@@ -108,23 +111,23 @@ static void torn_places_are_given_to_nobody(void **state)
     assert_true(torn > 0);
 }
 
-/* A spill during which one verb fails once; how many did. */
-static uint64_t spill_with(pleat__fault_plan plan)
+/* Begins a spill during which verbs fail; how many did, and how many pages of what lives are there
+ * behind it. */
+static uint64_t spill_with(fixture *f, pleat__fault_plan plan, uint64_t *mapped)
 {
-    fixture f;
-    pleat_va live[8], more;
-    begin_failing(&f, "spill:host");
-    for (int t = 0; t < 8; t++)
-        live[t] = take(&f, 8 * MIB, 0);
-    assert_ok(pleat_set_budget(f.runtime, 32 * MIB));
-    pleat__fault_arm(&f.vmm, plan);
-    (void)!pleat_alloc(f.runtime, 8 * MIB, 0, &more);
-    uint64_t hits = pleat__fault_hits(&f.vmm);
-    pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
-    for (int t = 0; t < 8; t++)
+    pleat_va live[TENSORS], more;
+    begin_failing(f, "spill:host");
+    for (int t = 0; t < TENSORS; t++)
+        live[t] = take(f, 8 * MIB, 0);
+    assert_ok(pleat_set_budget(f->runtime, 32 * MIB));
+    pleat__fault_arm(&f->vmm, plan);
+    (void)!pleat_alloc(f->runtime, 8 * MIB, 0, &more);
+    uint64_t hits = pleat__fault_hits(&f->vmm);
+    pleat__fault_arm(&f->vmm, (pleat__fault_plan){0});
+    *mapped = 0;
+    for (int t = 0; t < TENSORS; t++)
         for (uint64_t at = 0; at < 8 * MIB; at += 2 * MIB)
-            assert_true(is_mapped(&f, live[t] + at));
-    end_failing(&f);
+            *mapped += is_mapped(f, live[t] + at);
     return hits;
 }
 
@@ -132,12 +135,34 @@ static uint64_t spill_with(pleat__fault_plan plan)
 static void torn_spill_has_all_that_lives_again(void **state)
 {
     (void)state;
-    uint64_t hits = 1;
-    for (uint64_t nth = 1; hits > 0; nth++) {
-        hits = spill_with((pleat__fault_plan){.verb = PLEAT__FAULT_any, .nth = nth});
-        hits += spill_with(
-            (pleat__fault_plan){.verb = PLEAT__FAULT_any, .nth = nth, .carried_out = true});
+    uint64_t hits = 2, mapped;
+    for (uint64_t call = 2; hits > 0; call++) {
+        fixture f;
+        pleat__fault_plan plan = {
+            .verb = PLEAT__FAULT_any, .nth = call / 2, .carried_out = call % 2 == 1};
+        hits = spill_with(&f, plan, &mapped);
+        assert_int_equal(mapped, PAGES);
+        end_failing(&f);
     }
+}
+
+/* What a spill left without a place was paused by nobody. */
+static void torn_spill_is_no_pause(void **state)
+{
+    (void)state;
+    uint64_t torn = 0, mapped;
+    for (uint64_t nth = 1; nth < 80; nth++) {
+        fixture f;
+        pleat__fault_plan plan = {
+            .verb = PLEAT__FAULT_any, .nth = nth, .forever = true, .carried_out = true};
+        (void)spill_with(&f, plan, &mapped);
+        assert_ok(pleat_tag("t"));
+        assert_ok(pleat_tag(NULL));
+        assert_ok(pause_tag(&f, "t"));
+        torn += mapped < PAGES;
+        end_failing(&f);
+    }
+    assert_true(torn > 0);
 }
 
 /* The nth verb fails a resume, and host memory from the `piece`th on, so that what woke cannot rest
@@ -185,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(torn_places_are_given_to_nobody),
         cmocka_unit_test(torn_spill_has_all_that_lives_again),
+        cmocka_unit_test(torn_spill_is_no_pause),
         cmocka_unit_test(torn_resume_keeps_its_memory_from_others),
     };
     return cmocka_run_group_tests_name("torn", tests, NULL, NULL);
