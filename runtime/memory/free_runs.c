@@ -112,7 +112,7 @@ static void carve_at(pleat__free_runs *runs, pleat__run old, pleat__key_gap plac
     }
 }
 
-bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run)
+bool pleat__free_runs_try_carve(pleat__free_runs *runs, pleat__run run)
 {
     pleat__key_gap gap = pleat__key_set_gap(&runs->by_place, key_of(run.begin, UINT32_MAX));
     pleat__run old = run_at_place(pleat__key_below(&runs->by_place, gap));
@@ -120,6 +120,11 @@ bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run)
         return false;
     carve_at(runs, old, gap, pleat__key_set_gap(&runs->by_size, size_key(old)), run);
     return true;
+}
+
+void pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run)
+{
+    PLEAT_CHECK(pleat__free_runs_try_carve(runs, run));
 }
 
 void pleat__free_runs_carve_hole(pleat__free_runs *runs, pleat__hole hole, pleat__run run)

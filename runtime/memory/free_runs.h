@@ -40,7 +40,9 @@ pleat__run pleat__free_runs_add(pleat__free_runs *runs, pleat__run run, bool joi
                                 bool join_after);
 /* Takes a run out of the one that holds it whole; false when none does. pre: room for one reserved.
  */
-bool pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run);
+PLEAT_NODISCARD bool pleat__free_runs_try_carve(pleat__free_runs *runs, pleat__run run);
+/* The same where one does. */
+void pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run);
 /* The same out of a hole, which holds it. */
 void pleat__free_runs_carve_hole(pleat__free_runs *runs, pleat__hole hole, pleat__run run);
 /* The best fit for `count` granules. */

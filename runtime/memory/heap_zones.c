@@ -94,10 +94,10 @@ static pleat_result apply_take(pleat__heap *heap, pleat__run run)
     while (run.count != 0) {
         pleat__free_runs *zone = &heap->zones[zone_at(heap, run.begin)];
         PLEAT_TRY(pleat__free_runs_reserve(zone, 2));
-        if (pleat__free_runs_carve(zone, run))
+        if (pleat__free_runs_try_carve(zone, run))
             break;
         pleat__run part = pleat__zone_run(heap, run);
-        PLEAT_CHECK(pleat__free_runs_carve(zone, part));
+        pleat__free_runs_carve(zone, part);
         run = (pleat__run){part.begin + part.count, run.count - part.count};
     }
     return PLEAT_OK;
