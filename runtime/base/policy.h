@@ -38,8 +38,8 @@ typedef struct pleat__policy_context {
     bool again;
     pleat_stats *stats; /* the policy counts routes itself, and live bytes by the calls below */
     int device;
-    uint64_t limit_bytes; /* the budget, or the device's memory where there is none */
-    bool waits;           /* a mark waits for a plan that is being made */
+    const uint64_t *limit_bytes; /* the budget now, or the device's memory where there is none */
+    bool waits;                  /* a mark waits for a plan that is being made */
     pleat__conf conf;
     pleat__gate *gate;                    /* the lock, left for verbs */
     pleat_memory_callback early_callback; /* pleat_runtime_options; NULL: none */

@@ -252,7 +252,6 @@ static pleat_result make_policy(pleat_runtime *runtime, void **made)
         return pleat__fail(PLEAT_E_BUDGET, "the plan that was kept takes more than there is");
     pleat__policy_context context = runtime->context;
     context.plan = keep->plan;
-    context.limit_bytes = runtime->limits.cap_bytes;
     context.tries = true;
     context.again = true;
     return runtime->ops->create(&context, made);

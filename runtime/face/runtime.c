@@ -84,7 +84,7 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
                                                .plan = options->plan,
                                                .stats = &runtime->stats,
                                                .device = options->device,
-                                               .limit_bytes = runtime->limits.cap_bytes,
+                                               .limit_bytes = &runtime->limits.cap_bytes,
                                                .waits = options->waits != 0,
                                                .gate = &runtime->gate,
                                                .early_callback = options->early_callback,

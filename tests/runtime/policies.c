@@ -412,6 +412,24 @@ static void policies_serve_many_streams(void **state)
     }
 }
 
+/* The share of the budget is of the one that holds now. */
+static void policies_collect_by_the_budget_that_holds(void **state)
+{
+    (void)state;
+    fixture f;
+    open_host(&f, 1024 * MIB, false);
+    pleat_runtime_options options = {
+        .size = sizeof options, .policy = "native", .conf = "collect:50"};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    assert_ok(pleat_set_budget(f.runtime, 200 * MIB));
+    pleat_va old = take(&f, 50 * MIB, 0);
+    (void)take(&f, 60 * MIB, 0);
+    assert_ok(pleat_free(f.runtime, old));
+    (void)take(&f, 80 * MIB, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, 140 * MIB);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +441,7 @@ int main(void)
         cmocka_unit_test(what_calls_wait_for_is_counted),
         cmocka_unit_test(views_that_were_quarantined_leave_nothing_behind),
         cmocka_unit_test(threads_share_a_runtime),
+        cmocka_unit_test(policies_collect_by_the_budget_that_holds),
     };
     /* gmlake stitches blocks of every size, so that there are views in all that is tried. */
     setenv("PLEAT_CONF", "fragment:2m", 1);

@@ -300,8 +300,8 @@ static pleat_result check_options(pleat__caching_options *options, uint64_t unit
         options->max_round_bytes = PLEAT__LARGE_SEGMENT_BYTES;
     if (options->grow_bytes == 0)
         options->grow_bytes = PLEAT__LARGE_SEGMENT_BYTES;
-    if (options->range_bytes == 0)
-        options->range_bytes = options->limit_bytes + options->limit_bytes / 8;
+    if (options->expandable && options->range_bytes == 0)
+        options->range_bytes = *options->limit_bytes + *options->limit_bytes / 8;
     if (unit == 0 || PLEAT__SMALL_SEGMENT_BYTES % unit != 0 || options->grow_bytes % unit != 0)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "the caching allocator's segments are not whole chunks of %llu bytes",

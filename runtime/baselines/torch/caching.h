@@ -66,15 +66,15 @@ pleat__supplier pleat__supplier_of_pages(pleat__space *space, pleat__gate *gate)
 
 typedef struct pleat__caching_options {
     bool expandable;
-    /* expandable: address space of one segment; 0: 9/8 of `limit_bytes`, which must then be set */
+    /* expandable: address space of one segment; 0: 9/8 of `*limit_bytes`, which must then be set */
     uint64_t range_bytes;
     uint64_t grow_bytes; /* expandable: a handle of the large pool; 0: 20 MiB */
     uint64_t
         max_split_bytes; /* larger blocks are never cut nor given to smaller requests; 0: none */
-    uint64_t max_round_bytes;   /* how much larger a block over that may be; 0: 20 MiB */
-    pleat__divisions divisions; /* requests are rounded up to such parts of a power of two */
-    double gc_threshold;        /* share of `limit_bytes` above which old blocks go; 0: never */
-    uint64_t limit_bytes;       /* the device's memory or the budget */
+    uint64_t max_round_bytes;    /* how much larger a block over that may be; 0: 20 MiB */
+    pleat__divisions divisions;  /* requests are rounded up to such parts of a power of two */
+    double gc_threshold;         /* share of `*limit_bytes` above which old blocks go; 0: never */
+    const uint64_t *limit_bytes; /* the device's memory or the budget, which may change */
 } pleat__caching_options;
 
 typedef struct pleat__caching pleat__caching;

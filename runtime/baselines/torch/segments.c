@@ -536,8 +536,10 @@ static uint32_t age_of(const pleat__caching *caching, const segment *at)
 void pleat__caching_collect(pleat__caching *caching)
 {
     const pleat__caching_options *options = &caching->options;
-    uint64_t allowed = (uint64_t)(options->gc_threshold * (double)options->limit_bytes);
-    if (allowed == 0 || options->expandable || caching->stats.reserved_bytes <= allowed)
+    if (options->gc_threshold == 0)
+        return;
+    uint64_t allowed = (uint64_t)(options->gc_threshold * (double)*options->limit_bytes);
+    if (options->expandable || caching->stats.reserved_bytes <= allowed)
         return;
     uint64_t target = caching->stats.reserved_bytes - allowed;
     uint64_t ages = 0, count = 0;

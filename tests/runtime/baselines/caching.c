@@ -271,7 +271,8 @@ static void caching_collects_the_old_first(void **state)
 {
     (void)state;
     fixture f;
-    pleat__caching_options options = {.gc_threshold = 0.5, .limit_bytes = 200 * MIB};
+    pleat__caching_options options = {.gc_threshold = 0.5,
+                                      .limit_bytes = &(const uint64_t){200 * MIB}};
     begin(&f, &options);
     pleat_va old = take(&f, 50 * MIB, 0);
     give(&f, old);
@@ -371,7 +372,8 @@ static void expandable_grows_in_place_and_shrinks(void **state)
 {
     (void)state;
     fixture f;
-    pleat__caching_options options = {.expandable = true, .limit_bytes = 800 * MIB};
+    pleat__caching_options options = {.expandable = true,
+                                      .limit_bytes = &(const uint64_t){800 * MIB}};
     begin(&f, &options);
     pleat_va a = take(&f, 30 * MIB, 0);
     assert_int_equal(f.fake.backed, 40 * MIB);
@@ -409,7 +411,8 @@ static void expandable_spares_the_block_that_can_grow(void **state)
 {
     (void)state;
     fixture f;
-    pleat__caching_options options = {.expandable = true, .limit_bytes = 800 * MIB};
+    pleat__caching_options options = {.expandable = true,
+                                      .limit_bytes = &(const uint64_t){800 * MIB}};
     begin(&f, &options);
     pleat_va large = take(&f, 25 * MIB, 0);
     take(&f, 2 * MIB, 0);
@@ -429,7 +432,8 @@ static void expandable_quarantine_is_never_used_again(void **state)
 {
     (void)state;
     fixture f;
-    pleat__caching_options options = {.expandable = true, .limit_bytes = 800 * MIB};
+    pleat__caching_options options = {.expandable = true,
+                                      .limit_bytes = &(const uint64_t){800 * MIB}};
     begin(&f, &options);
     pleat_va a = take(&f, 40 * MIB, 0), b = take(&f, 20 * MIB, 0);
     give(&f, a);
@@ -521,7 +525,7 @@ static void caching_agrees_with_a_naive_model(void **state)
         fixture f;
         model m = {0};
         pleat__caching_options options = {.expandable = round % 2 == 1,
-                                          .limit_bytes = 4000 * MIB,
+                                          .limit_bytes = &(const uint64_t){4000 * MIB},
                                           .max_split_bytes = round == 2 ? 64 * MIB : 0,
                                           .gc_threshold = round == 4 ? 0.3 : 0};
         begin(&f, &options);
