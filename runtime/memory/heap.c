@@ -154,7 +154,8 @@ static pleat_result place_beside(pleat__heap *heap, uint32_t granules, uint8_t z
         return refused;
     /* The attempt may have left the lock. */
     PLEAT_TRY(pleat__heap_sync(heap));
-    return take_hole(heap, zone ^ 1u, granules, place) ? PLEAT_OK : refused;
+    uint8_t other = pleat__zone_of(pleat__zone_stream(zone), !pleat__zone_is_small(zone));
+    return take_hole(heap, other, granules, place) ? PLEAT_OK : refused;
 }
 
 static pleat_result place_small(pleat__heap *heap, uint32_t granules, uint8_t zone,
@@ -196,7 +197,7 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
                                pleat__place *place, bool *stitched)
 {
     bool small = granules < heap->small_granules;
-    uint8_t zone = (uint8_t)(2 * stream) | small;
+    uint8_t zone = pleat__zone_of(stream, small);
     *stitched = false;
     heap->asked++;
     if (take_back(heap, zone, granules, place))
@@ -249,7 +250,7 @@ static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t z
 pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules, uint16_t stream,
                                       bool makes, pleat__place *place, bool *stitched)
 {
-    uint8_t zone = (uint8_t)(2 * stream) | (granules < heap->small_granules);
+    uint8_t zone = pleat__zone_of(stream, granules < heap->small_granules);
     pleat_result result = PLEAT_E_NOT_FOUND;
     *stitched = false;
     if (heap->planned != 0)
@@ -304,16 +305,15 @@ static bool run_claim(pleat__heap *heap, pleat__run run, uint16_t stream, uint64
 {
     uint32_t last = pleat__chunk_of(heap->pool, run.begin + run.count - 1);
     for (uint32_t c = pleat__chunk_of(heap->pool, run.begin); c <= last; c++) {
-        uint8_t from = heap->zone_of[c];
-        if (from / 2 == stream)
+        uint16_t from = pleat__zone_stream(heap->zone_of[c]);
+        if (from == stream)
             continue;
         if (heap->pool->occupancy.used[c] != 0)
             return false;
-        if ((*ordered >> from / 2 & 1) == 0 &&
-            pleat__streams_order(heap, from / 2, stream) != PLEAT_OK)
+        if ((*ordered >> from & 1) == 0 && pleat__streams_order(heap, from, stream) != PLEAT_OK)
             return false;
-        *ordered |= UINT64_C(1) << from / 2;
-        heap->zone_of[c] = (uint8_t)(2 * stream);
+        *ordered |= UINT64_C(1) << from;
+        heap->zone_of[c] = pleat__zone_of(stream, false);
         pleat__heap_forget(heap);
     }
     return true;

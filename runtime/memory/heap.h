@@ -249,15 +249,37 @@ static inline uint64_t pleat__heap_now(const pleat__heap *heap)
     return heap->vmm.ops->clock_ns(heap->vmm.self);
 }
 
+/* The number of a zone: its stream's, and whether it is for small requests. */
+static inline uint8_t pleat__zone_of(uint16_t stream, bool small)
+{
+    return (uint8_t)(2 * stream) | small;
+}
+
+static inline uint16_t pleat__zone_stream(uint8_t zone)
+{
+    return zone / 2;
+}
+
+static inline bool pleat__zone_is_small(uint8_t zone)
+{
+    return zone & 1;
+}
+
+/* Its stream's for large requests. */
+static inline uint8_t pleat__zone_large(uint8_t zone)
+{
+    return zone & ~1u;
+}
+
 /* Granules where they are mapped for as long as they exist. */
 static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t granule,
                                                uint32_t granules)
 {
+    uint32_t chunk = pleat__chunk_of(heap->pool, granule);
     return (pleat__place){.address = pleat__chunk_pool_address(heap->pool, granule),
                           .run = {granule, granules},
                           .granules = granules,
-                          .stream =
-                              (heap->zone_of[pleat__chunk_of(heap->pool, granule)] / 2) & 63u};
+                          .stream = pleat__zone_stream(heap->zone_of[chunk]) & 63u};
 }
 
 /* The occupancy of a place, and its notes. */

@@ -112,7 +112,8 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
         if (count == 0)
             break;
         if (!ordered) {
-            pleat_result result = pleat__streams_order(heap, from / 2, zone / 2);
+            pleat_result result =
+                pleat__streams_order(heap, pleat__zone_stream(from), pleat__zone_stream(zone));
             if (result != PLEAT_OK)
                 return result == PLEAT_E_STATE ? PLEAT_OK : result;
         }
@@ -131,9 +132,9 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
 static pleat_result steal_from_others(pleat__heap *heap, uint8_t zone, uint32_t chunks,
                                       uint32_t *got)
 {
-    for (uint32_t from = 0; from < 2 * heap->stream_count && *got < chunks; from += 2)
-        if (from / 2 != zone / 2u)
-            PLEAT_TRY(steal_from(heap, (uint8_t)from, zone, chunks, got));
+    for (uint16_t s = 0; s < heap->stream_count && *got < chunks; s++)
+        if (s != pleat__zone_stream(zone))
+            PLEAT_TRY(steal_from(heap, pleat__zone_of(s, false), zone, chunks, got));
     return PLEAT_OK;
 }
 
@@ -142,7 +143,7 @@ static pleat_result steal_from_others(pleat__heap *heap, uint8_t zone, uint32_t 
 static bool is_worth_a_wait(const pleat__heap *heap, uint16_t stream)
 {
     uint32_t granules = (PLEAT__WORTH_A_WAIT + 1) * heap->pool->occupancy.full;
-    return pleat__free_runs_best(&heap->zones[2 * stream], granules).count != 0;
+    return pleat__free_runs_best(&heap->zones[pleat__zone_of(stream, false)], granules).count != 0;
 }
 
 /* Instead of new memory: where as much is wanted as is worth a wait, all that other streams have,
@@ -153,7 +154,7 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
 {
     bool is_much = chunks >= PLEAT__WORTH_A_WAIT;
     uint32_t wanted = is_much ? chunks : PLEAT__WORTH_A_WAIT;
-    uint16_t stream = zone / 2, count = (uint16_t)heap->stream_count;
+    uint16_t stream = pleat__zone_stream(zone), count = (uint16_t)heap->stream_count;
     if (count > PLEAT__OVERFLOW || heap->keeps_apart)
         return;
     for (uint16_t s = 0; s < count && is_much; s++)
@@ -163,7 +164,7 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
     for (uint16_t s = 0; s < count && goes_on && *got < chunks; s++)
         if (s != stream && pleat__heap_helps(heap, stream, s) &&
             (is_much || is_worth_a_wait(heap, s)))
-            goes_on = steal_from(heap, (uint8_t)(2 * s), zone, wanted, got) == PLEAT_OK;
+            goes_on = steal_from(heap, pleat__zone_of(s, false), zone, wanted, got) == PLEAT_OK;
 }
 
 pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules, bool *woken)
@@ -232,7 +233,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
 
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
 {
-    return pleat__waiting_order(heap->waiting, zone / 2, granules) &&
+    return pleat__waiting_order(heap->waiting, pleat__zone_stream(zone), granules) &&
            pleat__heap_sync(heap) == PLEAT_OK;
 }
 
@@ -253,7 +254,7 @@ static pleat__run find_chunk(const pleat__heap *heap, const pleat__free_runs *zo
 
 pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
 {
-    uint8_t large = small & ~1u;
+    uint8_t large = pleat__zone_large(small);
     pleat__free_runs *zone = &heap->zones[large];
     pleat__run whole = find_chunk(heap, zone);
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
@@ -289,7 +290,7 @@ bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t kept)
     if (handle == NULL || handle->rests)
         return false;
     for (uint32_t c = first; c < first + handle->pages; c++)
-        if (pool->occupancy.used[c] != 0 || (kept >> heap->zone_of[c] / 2 & 1) != 0)
+        if (pool->occupancy.used[c] != 0 || (kept >> pleat__zone_stream(heap->zone_of[c]) & 1) != 0)
             return false;
     return true;
 }

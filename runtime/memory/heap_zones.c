@@ -39,8 +39,8 @@ static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__run r
             continue;
         PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
         pleat__free_runs_carve(&heap->zones[zone], all);
-        heap->zone_of[chunk] = zone & ~1u;
-        PLEAT_TRY(pleat__zone_add(heap, zone & ~1u, all));
+        heap->zone_of[chunk] = pleat__zone_large(zone);
+        PLEAT_TRY(pleat__zone_add(heap, pleat__zone_large(zone), all));
     }
     return PLEAT_OK;
 }
@@ -82,7 +82,8 @@ static pleat_result apply_give(pleat__heap *heap, pleat__run run)
     while (run.count != 0) {
         pleat__run part = pleat__zone_run(heap, run);
         uint8_t zone = zone_at(heap, part.begin);
-        PLEAT_TRY(zone & 1 ? zone_add_small(heap, zone, part) : pleat__zone_add(heap, zone, part));
+        PLEAT_TRY(pleat__zone_is_small(zone) ? zone_add_small(heap, zone, part)
+                                             : pleat__zone_add(heap, zone, part));
         run = (pleat__run){part.begin + part.count, run.count - part.count};
     }
     return PLEAT_OK;

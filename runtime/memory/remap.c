@@ -157,7 +157,7 @@ static bool may_change(const search *s, const pleat__view *view)
 {
     bool wanted = s->heap->has_schedule && view->slices != 0;
     return !wanted && view->live == 0 && view->fenced && view->exchanged <= view->maps &&
-           view->stream == s->zone / 2 && pays(s, view, 1);
+           view->stream == pleat__zone_stream(s->zone) && pays(s, view, 1);
 }
 
 /* A view with less to exchange than the best so far, if the GPU has left it. */
@@ -327,7 +327,7 @@ pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zo
     exchange x = {.heap = heap};
     if (!find(&s))
         return PLEAT_E_NOT_FOUND;
-    pleat__view *made = pleat__view_new(heap, s.best.view->pages, zone / 2);
+    pleat__view *made = pleat__view_new(heap, s.best.view->pages, pleat__zone_stream(zone));
     if (made == NULL)
         return PLEAT_E_NOT_FOUND;
     x.chunks = made->chunks;

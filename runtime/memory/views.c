@@ -315,7 +315,8 @@ bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, plea
     uint32_t pages = granules / heap->pool->occupancy.full, row = whole_chunks(heap, granules);
     stretch best = {0};
     for (uint32_t i = first_of(heap, pages); i < heap->view_count && best.granules == 0; i++)
-        if (heap->views[i]->stream == zone / 2 && has_row(heap, heap->views[i], row, zone))
+        if (heap->views[i]->stream == pleat__zone_stream(zone) &&
+            has_row(heap, heap->views[i], row, zone))
             look_into(heap, heap->views[i], granules, zone, &best);
     if (best.granules == 0 ||
         !pleat__view_slice(heap, best.view, best.first, best.offset, granules, place))
