@@ -212,12 +212,8 @@ PLEAT_NODISCARD pleat_result pleat__heap_fence(pleat__heap *heap, uint16_t strea
                                                pleat_event event);
 /* Brings the sets up to date. */
 PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
-/* New chunks into a zone; *made: how many, fewer when memory runs out. pre: the turn; the lock is
- * left meanwhile, and the sets are up to date after. */
-PLEAT_NODISCARD pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks,
-                                              uint32_t *made);
-/* The same, where a plan's memory that rests does not come short by it, and none of that is woken.
- */
+/* New chunks into a zone, where a plan's memory that rests does not come short by it, and none of
+ * that is woken. pre: the turn; the lock is left meanwhile, and the sets are up to date after. */
 PLEAT_NODISCARD pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks);
 /* A hole at rest of so many granules is woken for a zone, where there is one and what rests is
  * about to be wanted. PLEAT_E_NOT_READY; the lock may be left meanwhile, and the sets are up to

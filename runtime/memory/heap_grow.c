@@ -30,10 +30,16 @@ static pleat_result grown(void *context, pleat__run run)
     return result;
 }
 
-pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t *made)
+typedef pleat_result (*pool_call)(pleat__chunk_pool *pool, uint32_t chunks,
+                                  pleat__occupancy_visit visit, void *context);
+
+/* Chunks into a zone from wherever the pool's `call` has them; *made: how many, fewer when memory
+ * runs out. The sets are up to date after. */
+static pleat_result grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, pool_call call,
+                         uint32_t *made)
 {
     growing to = {.heap = heap, .zone = zone};
-    pleat_result result = pleat__chunk_pool_grow(heap->pool, chunks, grown, &to);
+    pleat_result result = call(heap->pool, chunks, grown, &to);
     *made = to.made;
     /* Others allocated and freed meanwhile. */
     return result == PLEAT_OK ? pleat__heap_sync(heap) : result;
@@ -41,15 +47,13 @@ pleat_result pleat__heap_grow(pleat__heap *heap, uint8_t zone, uint32_t chunks, 
 
 pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks)
 {
-    pleat__chunk_pool *pool = heap->pool;
-    growing to = {.heap = heap, .zone = zone};
+    const pleat__chunk_pool *pool = heap->pool;
+    uint32_t made;
     uint64_t wanted = (pool->held >> pool->occupancy.shift) + chunks;
     if (pleat__space_room(pool->space) < wanted * pool->page_bytes ||
         pleat__space_left(pool->space) < chunks * pool->page_bytes)
         return pleat__fail(PLEAT_E_BUDGET, "no room for %u chunks beside a plan", chunks);
-    pleat_result result = pleat__chunk_pool_make(pool, chunks, grown, &to);
-    /* Others allocated and freed meanwhile. */
-    return result == PLEAT_OK ? pleat__heap_sync(heap) : result;
+    return grow(heap, zone, chunks, pleat__chunk_pool_make, &made);
 }
 
 /* Chunks by number, `last` not among them. */
@@ -169,15 +173,14 @@ static void take_over(pleat__heap *heap, uint8_t zone, uint32_t chunks, uint32_t
 
 pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules, bool *woken)
 {
-    growing to = {.heap = heap, .zone = zone};
-    uint32_t count, chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
+    uint32_t made, chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
     *woken = false;
     if (heap->waking_marks == 0 || heap->pool->resting_count == 0)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    PLEAT_TRY(pleat__rest_wake_together(heap->pool, chunks, grown, &to, &count));
-    *woken = count > 0;
-    return pleat__heap_sync(heap);
+    PLEAT_TRY(grow(heap, zone, chunks, pleat__rest_wake_together, &made));
+    *woken = made > 0;
+    return PLEAT_OK;
 }
 
 /* Whole free chunks of other streams' zones. */
@@ -218,7 +221,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     PLEAT_TRY(check_supply(heap, zone, chunks - got));
-    pleat_result result = pleat__heap_grow(heap, zone, chunks - got, &made);
+    pleat_result result = grow(heap, zone, chunks - got, pleat__chunk_pool_grow, &made);
     if (!pleat__is_shortage(result))
         return result;
     uint32_t had = got += made;
@@ -228,7 +231,7 @@ pleat_result pleat__heap_supply(pleat__heap *heap, uint8_t zone, uint32_t chunks
     supplied->refused += got - had;
     if (got >= chunks || got == had)
         return got >= chunks ? PLEAT_OK : result;
-    return pleat__heap_grow(heap, zone, chunks - got, &made);
+    return grow(heap, zone, chunks - got, pleat__chunk_pool_grow, &made);
 }
 
 bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)

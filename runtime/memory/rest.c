@@ -381,12 +381,11 @@ static uint32_t neighbours(const pleat__chunk_pool *pool, size_t at, size_t *end
 }
 
 pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
-                                       pleat__occupancy_visit visit, void *context, uint32_t *woken)
+                                       pleat__occupancy_visit visit, void *context)
 {
     size_t best = 0, end;
-    uint32_t least = UINT32_MAX;
+    uint32_t least = UINT32_MAX, woken = 0;
     handles all;
-    *woken = 0;
     for (size_t at = 0; at < pool->resting_count; at = end) {
         uint32_t together = neighbours(pool, at, &end);
         if (together < chunks || together >= least)
@@ -396,16 +395,13 @@ pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
     }
     if (least == UINT32_MAX || !handles_new(pool, chunks, &all))
         return PLEAT_OK;
-    for (all.count = 0; *woken < chunks; best++) {
+    for (all.count = 0; woken < chunks; best++) {
         handles_add(pool, &all, pool->resting[best]);
-        *woken += pool->chunks[pool->resting[best]]->pages;
+        woken += pool->chunks[pool->resting[best]]->pages;
     }
     pleat_result result = wake(pool, &all);
-    if (result == PLEAT_OK) {
-        uint32_t first = all.first[all.count - 1];
-        result = visit(context, run_of(pool, first, *woken));
-    } else
-        *woken = 0;
+    if (result == PLEAT_OK)
+        result = visit(context, run_of(pool, all.first[all.count - 1], woken));
     handles_free(pool, &all);
     return pleat__is_shortage(result) ? PLEAT_OK : result;
 }

@@ -55,7 +55,6 @@ static inline void ground_heap_begin(ground *g, pleat__heap *heap, uint64_t *ord
                                      uint32_t chunks)
 {
     pleat__conf conf;
-    uint32_t made;
     ground_begin(g);
     assert_ok(pleat__conf_read("", &conf));
     assert_ok(pleat__heap_init(heap, g->vmm, 0, g->arena, &g->pool, &conf));
@@ -63,7 +62,7 @@ static inline void ground_heap_begin(ground *g, pleat__heap *heap, uint64_t *ord
     pleat__gate_lock_turn(&g->gate);
     assert_int_equal(pleat__heap_stream(heap, 0), 0);
     assert_ok(pleat__heap_sync(heap));
-    assert_ok(pleat__heap_grow(heap, 0, chunks, &made));
+    assert_ok(pleat__heap_make(heap, 0, chunks));
 }
 
 /* pre: the turn is held */
