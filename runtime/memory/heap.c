@@ -380,40 +380,33 @@ void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 
 /* ---- what is idle ---- */
 
-/* Chunks of a free run's whole handles: a view shows nothing less. */
-static uint64_t whole_handles(const pleat__chunk_pool *pool, pleat__run run)
+/* Chunks of whole handles: a view shows nothing less. */
+typedef struct counting {
+    const pleat__chunk_pool *pool;
+    uint64_t chunks;
+} counting;
+
+static bool count_whole(void *context, uint32_t first)
 {
-    uint32_t shift = pool->occupancy.shift, end = (run.begin + run.count) >> shift;
-    uint64_t whole = 0;
-    for (uint32_t c = pleat__ceil_div(run.begin, pool->occupancy.full), next; c < end; c = next) {
-        uint32_t chunks = pleat__handle_chunks(pool, c);
-        next = chunks != 0 ? pool->span[c].first + chunks : c + 1;
-        whole += pool->span[c].first == c && next <= end ? chunks : 0;
-    }
-    return whole;
+    counting *whole = context;
+    whole->chunks += pleat__handle_chunks(whole->pool, first);
+    return true;
 }
 
 void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uint64_t *total)
 {
+    uint8_t zone = pleat__zone_of(stream, false);
+    counting whole = {.pool = heap->pool};
     *largest = 0;
     *total = 0;
     if (pleat__heap_sync(heap) != PLEAT_OK)
         return;
-    uint64_t best = 0, sum = 0, whole = 0;
-    for (uint32_t z = 0; z < PLEAT__ZONES; z++) {
-        const pleat__free_runs *zone = &heap->zones[z];
-        sum += zone->granules;
-        if (z != 2u * stream)
-            continue;
-        for (pleat__run run = pleat__free_runs_best(zone, 1); run.count != 0;
-             run = pleat__free_runs_larger(zone, run)) {
-            whole += whole_handles(heap->pool, run);
-            best = run.count;
-        }
-    }
-    whole <<= heap->pool->occupancy.shift;
-    *largest = (best > whole ? best : whole) << PLEAT__GRANULE_SHIFT;
-    *total = sum << PLEAT__GRANULE_SHIFT;
+    for (uint32_t z = 0; z < PLEAT__ZONES; z++)
+        *total += (uint64_t)heap->zones[z].granules << PLEAT__GRANULE_SHIFT;
+    pleat__heap_each_whole(heap, zone, count_whole, &whole);
+    uint64_t best = pleat__free_runs_largest(&heap->zones[zone]).count;
+    uint64_t together = whole.chunks << heap->pool->occupancy.shift;
+    *largest = (best > together ? best : together) << PLEAT__GRANULE_SHIFT;
 }
 
 void pleat__heap_adjacent(pleat__heap *heap, pleat__run run, uint64_t *before, uint64_t *after)

@@ -56,51 +56,37 @@ pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks)
     return grow(heap, zone, chunks, pleat__chunk_pool_make, &made);
 }
 
-/* Chunks by number, `last` not among them. */
-typedef struct chunk_run {
-    uint32_t first, last;
-} chunk_run;
-
-/* The whole chunks of a free run. */
-static chunk_run whole_of(const pleat__occupancy *occupancy, pleat__run run)
-{
-    uint32_t first = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
-    uint32_t last = (run.begin + run.count) >> occupancy->shift;
-    return (chunk_run){first, last > first ? last : first};
-}
-
 /* Which of a zone's whole chunks go over next where `wanted` are: those of the smallest run that
  * holds as many, else of the largest, since each run is one more piece of a view. (A job whose
  * second iteration makes 4,751 calls so made 5,656 where they came from the smallest first.) */
-static chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
+static pleat__chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     const pleat__free_runs *source = &heap->zones[from];
-    chunk_run best = {0, 0};
+    pleat__chunk_run best = {0, 0};
     pleat__run run = pleat__free_runs_best(source, wanted << occupancy->shift);
     for (; run.count != 0; run = pleat__free_runs_larger(source, run)) {
-        chunk_run whole = whole_of(occupancy, run);
-        if (whole.last - whole.first >= wanted)
+        pleat__chunk_run whole = pleat__whole_chunks(occupancy, run);
+        if (whole.end - whole.first >= wanted)
             return whole;
     }
     run = pleat__free_runs_largest(source);
-    for (; run.count >> occupancy->shift > best.last - best.first;
+    for (; run.count >> occupancy->shift > best.end - best.first;
          run = pleat__free_runs_smaller(source, run)) {
-        chunk_run whole = whole_of(occupancy, run);
-        if (whole.last - whole.first > best.last - best.first)
+        pleat__chunk_run whole = pleat__whole_chunks(occupancy, run);
+        if (whole.end - whole.first > best.end - best.first)
             best = whole;
     }
     return best;
 }
 
 /* How many of them: whole handles as far as they are there, since a view shows nothing less. */
-static uint32_t part_of(const pleat__chunk_pool *pool, chunk_run run, uint32_t wanted)
+static uint32_t part_of(const pleat__chunk_pool *pool, pleat__chunk_run run, uint32_t wanted)
 {
-    if (run.last - run.first <= wanted)
-        return run.last - run.first;
-    uint32_t end = run.first + wanted, handle = pool->span[end - 1].first;
-    uint32_t behind = handle + pleat__handle_chunks(pool, handle);
-    return (behind > end && behind <= run.last ? behind : end) - run.first;
+    if (run.end - run.first <= wanted)
+        return run.end - run.first;
+    uint32_t end = run.first + wanted, behind = pool->span[end - 1].behind;
+    return (behind <= run.end ? behind : end) - run.first;
 }
 
 /* Whole free chunks of one zone go over into another until *got is `chunks`, or none are left. A
@@ -111,7 +97,7 @@ static pleat_result steal_from(pleat__heap *heap, uint8_t from, uint8_t zone, ui
     uint32_t shift = heap->pool->occupancy.shift;
     pleat__free_runs *source = &heap->zones[from];
     for (bool ordered = false; *got < chunks; ordered = true) {
-        chunk_run run = next_of(heap, from, chunks - *got);
+        pleat__chunk_run run = next_of(heap, from, chunks - *got);
         uint32_t count = part_of(heap->pool, run, chunks - *got);
         if (count == 0)
             break;
@@ -247,10 +233,9 @@ static pleat__run find_chunk(const pleat__heap *heap, const pleat__free_runs *zo
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     for (pleat__run run = pleat__free_runs_best(zone, occupancy->full); run.count != 0;
          run = pleat__free_runs_larger(zone, run)) {
-        uint32_t chunk = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
-        pleat__run whole = {chunk << occupancy->shift, occupancy->full};
-        if (whole.begin + whole.count <= run.begin + run.count)
-            return whole;
+        pleat__chunk_run whole = pleat__whole_chunks(occupancy, run);
+        if (whole.end > whole.first)
+            return (pleat__run){whole.first << occupancy->shift, occupancy->full};
     }
     return (pleat__run){0, 0};
 }

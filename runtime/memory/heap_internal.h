@@ -7,6 +7,7 @@
 #define PLEAT_RUNTIME_MEMORY_HEAP_INTERNAL_H
 
 #include <internal/error.h>
+#include <internal/range.h>
 #include <runtime/memory/heap.h>
 
 /* A stream that needs new chunks may wait for another stream's where there are at least this many:
@@ -26,6 +27,20 @@ static inline bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule
     uint32_t chunk = pleat__chunk_of(heap->pool, granule);
     return (granule & (heap->pool->occupancy.full - 1)) != 0 || chunk >= heap->pool->count ||
            !heap->pool->breaks[chunk];
+}
+
+/* Chunks by number, `end` not among them. */
+typedef struct pleat__chunk_run {
+    uint32_t first, end;
+} pleat__chunk_run;
+
+/* The whole chunks of a free run. */
+static inline pleat__chunk_run pleat__whole_chunks(const pleat__occupancy *occupancy,
+                                                   pleat__run run)
+{
+    uint32_t first = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
+    uint32_t end = (run.begin + run.count) >> occupancy->shift;
+    return (pleat__chunk_run){first, end > first ? end : first};
 }
 
 /* A free run into a zone's set. */

@@ -216,16 +216,12 @@ void pleat__heap_each_whole(const pleat__heap *heap, uint8_t zone,
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     const pleat__free_runs *runs = &heap->zones[zone];
+    const pleat__chunk_span *span = heap->pool->span;
     for (pleat__run run = pleat__free_runs_best(runs, occupancy->full); run.count != 0;
          run = pleat__free_runs_larger(runs, run)) {
-        uint32_t c = (uint32_t)pleat__ceil_div(run.begin, occupancy->full);
-        uint32_t last = (run.begin + run.count) >> occupancy->shift;
-        for (uint32_t end; c < last; c = end) {
-            uint32_t first = heap->pool->span[c].first,
-                     chunks = pleat__handle_chunks(heap->pool, c);
-            end = chunks != 0 ? first + chunks : c + 1;
-            if (first == c && chunks != 0 && end <= last && !visit(context, c))
+        pleat__chunk_run whole = pleat__whole_chunks(occupancy, run);
+        for (uint32_t c = whole.first; c < whole.end; c = span[c].behind)
+            if (span[c].first == c && span[c].behind <= whole.end && !visit(context, c))
                 return;
-        }
     }
 }

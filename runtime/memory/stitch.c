@@ -44,7 +44,7 @@ static pleat_result gather_handle(pleat__heap *heap, uint32_t first)
     return PLEAT_OK;
 }
 
-/* The granules of the handle that a granule belongs to; count 0: no view can be made over it. */
+/* The granules of the handle that a free granule belongs to. */
 static pleat__run handle_of(const pleat__heap *heap, uint32_t granule)
 {
     const pleat__chunk_pool *pool = heap->pool;
@@ -67,8 +67,7 @@ static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zon
     for (uint32_t looks = 0; looks < LOOKS && run.count != 0 && run.count >= head.count; looks++) {
         pleat__run handle = handle_of(heap, run.begin);
         uint32_t count = end_of(handle) - run.begin;
-        if (handle.count != 0 && run.begin != handle.begin && count >= head.count &&
-            run.count >= count)
+        if (run.begin != handle.begin && count >= head.count && run.count >= count)
             head = (pleat__run){run.begin, count};
         run = pleat__free_runs_smaller(zone, run);
     }
@@ -89,8 +88,7 @@ static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zon
         uint32_t part = end_of(run) - handle.begin;
         bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end_of(run);
         bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
-        if (handle.count == 0 || part == handle.count || part < rest || part > run.count ||
-            has_head || is_head)
+        if (part == handle.count || part < rest || part > run.count || has_head || is_head)
             continue;
         uint32_t most = rest + (part - rest) / full * full;
         most = most < missing ? most : missing;
