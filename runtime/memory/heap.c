@@ -63,24 +63,6 @@ void pleat__heap_release(pleat__heap *heap)
     *heap = (pleat__heap){0};
 }
 
-/* Calls `each` for the runs of a place's granules; stops at false. */
-static inline bool place_each(const pleat__place *place,
-                              bool (*each)(pleat__heap *heap, pleat__run run), pleat__heap *heap)
-{
-    if (place->several == NULL)
-        return each(heap, place->run);
-    uint32_t left = place->granules;
-    for (uint32_t i = 0; left != 0; i++) {
-        pleat__run run = place->several->runs[i];
-        if (run.count > left)
-            run.count = left;
-        if (!each(heap, run))
-            return false;
-        left -= run.count;
-    }
-    return true;
-}
-
 /* Takes a free run at home: it is out of the sets already, or is noted. */
 static void occupy_at_home(pleat__heap *heap, pleat__run run, pleat__place *place)
 {
@@ -268,32 +250,16 @@ static bool take_one(pleat__heap *heap, pleat__run run)
     return true;
 }
 
-static bool run_is_free(pleat__heap *heap, pleat__run run)
-{
-    return pleat__occupancy_is_free(&heap->pool->occupancy, run);
-}
-
-static bool run_take(pleat__heap *heap, pleat__run run)
-{
-    pleat__occupancy_take(&heap->pool->occupancy, run);
-    pleat__heap_note(heap, run, false);
-    return true;
-}
-
-static bool run_give(pleat__heap *heap, pleat__run run)
-{
-    pleat__occupancy_give(&heap->pool->occupancy, run);
-    pleat__heap_note(heap, run, true);
-    return true;
-}
-
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place)
 {
+    pleat__run run;
     if (place->several == NULL)
         return take_one(heap, place->run);
-    if (!place_each(place, run_is_free, heap))
-        return false;
-    place_each(place, run_take, heap);
+    for (pleat__place_walk walk = {0, place->granules}; pleat__place_next(place, &walk, &run);)
+        if (!pleat__occupancy_is_free(&heap->pool->occupancy, run))
+            return false;
+    for (pleat__place_walk walk = {0, place->granules}; pleat__place_next(place, &walk, &run);)
+        PLEAT_CHECK(take_one(heap, run));
     pleat__view_use(heap, place);
     return true;
 }
@@ -372,7 +338,11 @@ bool pleat__heap_take_resized(pleat__heap *heap, pleat__place *place, uint32_t g
 
 void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 {
-    place_each(place, run_give, heap);
+    pleat__run run;
+    for (pleat__place_walk walk = {0, place->granules}; pleat__place_next(place, &walk, &run);) {
+        pleat__occupancy_give(&heap->pool->occupancy, run);
+        pleat__heap_note(heap, run, true);
+    }
     pleat__view_leave(heap, place);
     if (heap->stream_count > 1)
         pleat__zone_freed(heap, place->stream, place->granules);

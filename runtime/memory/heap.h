@@ -73,6 +73,22 @@ typedef struct pleat__place {
     uint32_t lane : 17;
 } pleat__place;
 
+/* The runs of a place's granules, one after the other, from {0, place->granules} on. */
+typedef struct pleat__place_walk {
+    uint32_t at, left;
+} pleat__place_walk;
+
+static inline bool pleat__place_next(const pleat__place *place, pleat__place_walk *walk,
+                                     pleat__run *run)
+{
+    if (walk->left == 0)
+        return false;
+    *run = place->several == NULL ? place->run : place->several->runs[walk->at++];
+    run->count = run->count < walk->left ? run->count : walk->left;
+    walk->left -= run->count;
+    return true;
+}
+
 _Static_assert(sizeof(pleat__place) == 32, "two to a cache line");
 _Static_assert(PLEAT__STREAMS <= 64, "a stream's index has 6 bits");
 

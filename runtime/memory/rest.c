@@ -434,16 +434,10 @@ static bool run_rests(const pleat__chunk_pool *pool, pleat__run run)
 
 bool pleat__rest_holds(const pleat__chunk_pool *pool, const pleat__place *place)
 {
-    uint32_t left = place->granules;
-    if (place->several == NULL)
-        return left != 0 && run_rests(pool, place->run);
-    for (uint32_t r = 0; left != 0; r++) {
-        pleat__run run = place->several->runs[r];
-        run.count = run.count < left ? run.count : left;
-        left -= run.count;
+    pleat__run run;
+    for (pleat__place_walk walk = {0, place->granules}; pleat__place_next(place, &walk, &run);)
         if (run_rests(pool, run))
             return true;
-    }
     return false;
 }
 
@@ -463,17 +457,9 @@ static void add_run(const pleat__chunk_pool *pool, pleat__run run, handles *all)
 
 static void add_place(const pleat__chunk_pool *pool, const pleat__place *place, handles *all)
 {
-    uint32_t left = place->granules;
-    if (left == 0)
-        return;
-    if (place->several == NULL)
-        add_run(pool, place->run, all);
-    for (uint32_t r = 0; place->several != NULL && left != 0; r++) {
-        pleat__run run = place->several->runs[r];
-        run.count = run.count < left ? run.count : left;
-        left -= run.count;
+    pleat__run run;
+    for (pleat__place_walk walk = {0, place->granules}; pleat__place_next(place, &walk, &run);)
         add_run(pool, run, all);
-    }
 }
 
 static int compare_down(const void *left, const void *right)
