@@ -331,8 +331,7 @@ void pleat__keep_mark(pleat_runtime *runtime)
     if (!keep->on || keep->over)
         return;
     keep->marked |= keep->waits;
-    if (pleat__records(&keep->record))
-        pleat__record_mark(&keep->record);
+    pleat__record_mark(&keep->record);
     if (keep->tries)
         return;
     switch (fit_of(runtime)) {

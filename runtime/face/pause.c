@@ -375,7 +375,7 @@ pleat_result pleat_pause(pleat_runtime *runtime, const pleat_pause_options *give
                            runtime->canary.paint != NULL ? " under the canary" : "");
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = pause_locked(runtime, tag, options.offload);
-    PLEAT_AUDIT(runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy));
+    PLEAT_AUDIT(pleat__audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -551,7 +551,7 @@ pleat_result pleat_resume(pleat_runtime *runtime, const char *tag_name)
     PLEAT_TRY(pleat__tag_named(tag_name, &tag));
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = resume_locked(runtime, tag);
-    PLEAT_AUDIT(runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy));
+    PLEAT_AUDIT(pleat__audit_policy(runtime));
     pleat__tries_end(result);
     pleat__gate_unlock(&runtime->gate);
     return result;

@@ -115,7 +115,7 @@ pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes, uint64_t *g
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
     uint64_t given = pleat__trim(runtime, keep_bytes);
-    PLEAT_AUDIT(runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy));
+    PLEAT_AUDIT(pleat__audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     if (given_bytes != NULL)
         *given_bytes = given;

@@ -215,8 +215,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__arena_destroy(runtime->arena);
 }
 
-/* An audit walks everything. */
-static bool audit_policy(pleat_runtime *runtime)
+bool pleat__audit_policy(const pleat_runtime *runtime)
 {
     return runtime->ops->audit == NULL || runtime->ops->audit(runtime->policy);
 }
@@ -226,7 +225,8 @@ static bool audit_policy(pleat_runtime *runtime)
 
 static bool audit_at_times(pleat_runtime *runtime)
 {
-    return (runtime->stats.requests + runtime->stats.frees) % AUDITED != 0 || audit_policy(runtime);
+    return (runtime->stats.requests + runtime->stats.frees) % AUDITED != 0 ||
+           pleat__audit_policy(runtime);
 }
 
 /* Before the policy hears of a free whose memory may be used again: afterwards the address may be
@@ -235,10 +235,8 @@ static void note_freed(pleat_runtime *runtime, pleat_va address)
 {
     if (runtime->freed_callback != NULL)
         runtime->freed_callback(runtime->freed_context, address);
-    if (pleat__records(&runtime->record))
-        pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_COMPLETED);
-    if (pleat__records(&runtime->keep.record))
-        pleat__record_free(&runtime->keep.record, address, PLEAT_EVENT_FREE_COMPLETED);
+    pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_COMPLETED);
+    pleat__record_free(&runtime->keep.record, address, PLEAT_EVENT_FREE_COMPLETED);
     /* A kernel that cannot be launched is the job's failure as well, which it will hear of. */
     if (runtime->canary.paint != NULL)
         (void)!pleat__canary_freed(&runtime->canary, address);
@@ -324,10 +322,8 @@ static pleat_result note_alloc(pleat_runtime *runtime, pleat_va *address, uint64
         *address = 0;
         return result;
     }
-    if (pleat__records(&runtime->record))
-        pleat__record_alloc(&runtime->record, *address, bytes, stream);
-    if (pleat__records(&runtime->keep.record))
-        pleat__record_alloc(&runtime->keep.record, *address, bytes, stream);
+    pleat__record_alloc(&runtime->record, *address, bytes, stream);
+    pleat__record_alloc(&runtime->keep.record, *address, bytes, stream);
     return PLEAT_OK;
 }
 
@@ -419,10 +415,8 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool lat
     if (runtime->ops->block_of(runtime->policy, address, &block) != PLEAT_OK ||
         block.address != address)
         return not_found(address);
-    if (pleat__records(&runtime->record))
-        pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_REQUESTED);
-    if (pleat__records(&runtime->keep.record))
-        pleat__record_free(&runtime->keep.record, address, PLEAT_EVENT_FREE_REQUESTED);
+    pleat__record_free(&runtime->record, address, PLEAT_EVENT_FREE_REQUESTED);
+    pleat__record_free(&runtime->keep.record, address, PLEAT_EVENT_FREE_REQUESTED);
     if (!later)
         note_freed(runtime, address);
     return PLEAT_OK;
@@ -521,14 +515,13 @@ pleat_result pleat_mark(pleat_runtime *runtime)
         pleat__limits_follow(runtime);
     pleat_result result =
         runtime->ops->mark != NULL ? runtime->ops->mark(runtime->policy) : PLEAT_OK;
-    if (pleat__records(&runtime->record))
-        pleat__record_mark(&runtime->record);
+    pleat__record_mark(&runtime->record);
     pleat__keep_mark(runtime);
     pleat__tenancy_mark(runtime->tenancy);
     pleat__spill_mark(runtime);
     if (runtime->watch != NULL)
         pleat__watch_mark(runtime->watch);
-    PLEAT_AUDIT(audit_policy(runtime));
+    PLEAT_AUDIT(pleat__audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -543,11 +536,9 @@ pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
     pleat__gate_lock(&runtime->gate);
     pleat_result result =
         runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
-    if (pleat__records(&runtime->record))
-        pleat__record_phase(&runtime->record, label, length);
-    if (pleat__records(&runtime->keep.record))
-        pleat__record_phase(&runtime->keep.record, label, length);
-    PLEAT_AUDIT(audit_policy(runtime));
+    pleat__record_phase(&runtime->record, label, length);
+    pleat__record_phase(&runtime->keep.record, label, length);
+    PLEAT_AUDIT(pleat__audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -560,7 +551,7 @@ pleat_result pleat_empty_cache(pleat_runtime *runtime)
     pleat__gate_leave(&runtime->gate);
     pleat__pinned_trim(&runtime->pinned);
     pleat__gate_enter(&runtime->gate);
-    PLEAT_AUDIT(audit_policy(runtime));
+    PLEAT_AUDIT(pleat__audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return PLEAT_OK;
 }
@@ -573,7 +564,7 @@ pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes)
     pleat__limits_settle(runtime);
     if (pleat__space_stats_of(runtime->space).physical_bytes > runtime->limits.cap_bytes)
         pleat__reclaim_all(runtime);
-    PLEAT_AUDIT(audit_policy(runtime));
+    PLEAT_AUDIT(pleat__audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
     return PLEAT_OK;
 }

@@ -71,6 +71,8 @@ static inline bool pleat__is_here(const pleat_runtime *runtime)
             return pleat__process_forked("runtime");                                               \
     } while (0)
 
+/* Walks everything, with the lock. */
+bool pleat__audit_policy(const pleat_runtime *runtime);
 /* Hands a free that waited and is due to the policy; the second one whatever is paused. */
 void pleat__runtime_freed(void *runtime, pleat_va address, uint64_t bytes);
 void pleat__freed_now(pleat_runtime *runtime, pleat_va address, uint64_t bytes);

@@ -195,12 +195,16 @@ static pleat_result add_alloc(pleat__record *record, pleat_va address, uint64_t 
 void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes,
                          pleat_stream stream)
 {
+    if (!pleat__records(record))
+        return;
     record->bytes += bytes;
     end_with(record, add_alloc(record, address, bytes, stream));
 }
 
 void pleat__record_free(pleat__record *record, pleat_va address, pleat_event_kind kind)
 {
+    if (!pleat__records(record))
+        return;
     void *found = kind == PLEAT_EVENT_FREE_COMPLETED
                       ? pleat__address_map_remove(&record->live, address)
                       : pleat__address_map_find(&record->live, address);
@@ -214,7 +218,7 @@ void pleat__record_free(pleat__record *record, pleat_va address, pleat_event_kin
 void pleat__record_mark(pleat__record *record)
 {
     /* Events name a stream: a mark before the first request has none to name, and ends nothing. */
-    if (pleat_trace_stream_count(record->trace) == 0)
+    if (!pleat__records(record) || pleat_trace_stream_count(record->trace) == 0)
         return;
     end_with(record, add(record, (pleat_trace_event){.kind = PLEAT_EVENT_MARK}));
     record->alike = record->bytes == record->iteration_bytes ? record->alike + 1 : 0;
@@ -247,5 +251,7 @@ size_t pleat__phase_label(const char *name, char label[PLEAT__PHASE_BYTES])
 
 void pleat__record_phase(pleat__record *record, const char *label, size_t length)
 {
+    if (!pleat__records(record))
+        return;
     end_with(record, pleat_trace_add_label(record->trace, label, length, &record->label));
 }

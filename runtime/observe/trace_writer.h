@@ -55,7 +55,8 @@ void pleat__record_release(pleat__record *record);
 PLEAT_NODISCARD pleat_result pleat__record_copy(const pleat__record *record, pleat__gate *gate,
                                                 pleat_trace **out);
 
-/* What happens; nothing is lost to the job when host memory for it is: recording ends. */
+/* What happens, where it is recorded; nothing is lost to the job when host memory for it is:
+ * recording ends. */
 void pleat__record_alloc(pleat__record *record, pleat_va address, uint64_t bytes,
                          pleat_stream stream);
 void pleat__record_free(pleat__record *record, pleat_va address, pleat_event_kind kind);
