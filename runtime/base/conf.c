@@ -164,10 +164,8 @@ static void print_divisions(pleat__divisions value, char *out, size_t size)
     }
     size_t at = 0;
     for (int i = 0; i < PLEAT__DIVIDED_POWERS && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%d:%u", i == 0 ? "[" : ",", 1 << i,
-                               value.of[i]);
-    if (at < size)
-        snprintf(out + at, size - at, "]");
+        at += (size_t)snprintf(out + at, size - at, "%s%d:%u%s", i == 0 ? "[" : ",", 1 << i,
+                               value.of[i], i == PLEAT__DIVIDED_POWERS - 1 ? "]" : "");
 }
 
 static void print_text(const char *value, char *out, size_t size)

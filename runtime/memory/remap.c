@@ -199,8 +199,6 @@ typedef struct pleat__loose {
 
 typedef struct exchange {
     pleat__heap *heap;
-    uint8_t *shown; /* the heap's tables */
-    loose *loose;
     uint32_t loose_count;
     uint32_t *chunks; /* the view's, as they shall be */
     pleat__page_run *parts;
@@ -211,10 +209,10 @@ typedef struct exchange {
 static bool add_loose(void *context, uint32_t first)
 {
     exchange *x = context;
-    if (x->shown[first])
+    if (x->heap->shown[first])
         return true;
     uint32_t pages = pleat__handle_chunks(x->heap->pool, first);
-    x->loose[x->loose_count] = (loose){first, pages, x->loose_count};
+    x->heap->loose[x->loose_count] = (loose){first, pages, x->loose_count};
     x->loose_count++;
     return true;
 }
@@ -233,9 +231,9 @@ static bool fill(exchange *x, uint32_t begin, uint32_t end)
 {
     uint32_t kept = 0, at = begin;
     for (uint32_t i = 0; i < x->loose_count; i++) {
-        uint32_t first = x->loose[i].first, pages = x->loose[i].pages;
+        uint32_t first = x->heap->loose[i].first, pages = x->heap->loose[i].pages;
         if (pages > end - at) {
-            x->loose[kept++] = x->loose[i];
+            x->heap->loose[kept++] = x->heap->loose[i];
             continue;
         }
         x->handles++;
@@ -282,13 +280,11 @@ static bool exchange_plan(exchange *x, const search *s)
     x->parts = pleat__arena_alloc(pool->arena, (s->best.handles + 1ull) * sizeof *x->parts);
     if (x->parts == NULL || !make_tables(x->heap))
         return false;
-    x->shown = x->heap->shown;
-    x->loose = x->heap->loose;
-    memset(x->shown, 0, pool->count);
+    memset(x->heap->shown, 0, pool->count);
     for (uint32_t i = 0; i < view->pages; i++)
-        x->shown[view->chunks[i]] = 1;
+        x->heap->shown[view->chunks[i]] = 1;
     pleat__heap_each_whole(x->heap, s->zone, add_loose, x);
-    qsort(x->loose, x->loose_count, sizeof *x->loose, compare_loose);
+    qsort(x->heap->loose, x->loose_count, sizeof *x->heap->loose, compare_loose);
     memcpy(x->chunks, view->chunks, view->pages * sizeof *x->chunks);
     return fill_all(s, x) && pays(s, view, x->handles);
 }

@@ -278,8 +278,7 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
     if (result != PLEAT_OK)
         goto no_map;
     pleat__views_add(heap, view);
-    place->address = heap->pool->base + view->page * heap->pool->page_bytes +
-                     ((uint64_t)offset << PLEAT__GRANULE_SHIFT);
+    place->address += view->page * heap->pool->page_bytes; /* it had none before */
     return PLEAT_OK;
 no_map:
     pleat__heap_give(heap, place);
