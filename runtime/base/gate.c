@@ -9,7 +9,8 @@
 #include <time.h>
 #include <vmm/table.h>
 
-#define PAUSE_NS 10000 /* between two looks at an event (D198) */
+#define ASK_NS   2000000 /* for which who waits for others lets them have the turn (D211) */
+#define PAUSE_NS 10000   /* between two looks at an event (D198) */
 
 pleat_result pleat__gate_init(pleat__gate *gate, pleat_vmm vmm, int device, pleat__arena *arena)
 {
@@ -143,6 +144,13 @@ void pleat__gate_await_turn(pleat__gate *gate)
     announce(gate);
     pleat__gate_unlock(gate);
     take_turn(gate);
+}
+
+void pleat__gate_yield(pleat__gate *gate)
+{
+    pleat__gate_unlock(gate);
+    nanosleep(&(struct timespec){.tv_nsec = ASK_NS}, NULL);
+    pleat__gate_lock_turn(gate);
 }
 
 void pleat__gate_let_pass(pleat__gate *gate)

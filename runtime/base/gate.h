@@ -104,6 +104,8 @@ void pleat__gate_unlock(pleat__gate *gate);
 /* The lock with the turn: for calls that are known to need verbs. */
 void pleat__gate_lock_turn(pleat__gate *gate);
 
+/* Lets others have lock and turn for a moment. pre: the turn. */
+void pleat__gate_yield(pleat__gate *gate);
 /* For work that can wait, before it takes the turn again: lets the program's threads that wait for
  * it go first. */
 void pleat__gate_let_pass(pleat__gate *gate);

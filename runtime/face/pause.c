@@ -535,7 +535,7 @@ static pleat_result resume_locked(pleat_runtime *runtime, uint32_t tag)
     bool any = false;
     for (pleat__pause *at; (at = paused_by(runtime, tag)) != NULL; any = true) {
         if (at->wakes) {
-            pleat__tenancy_pause(runtime);
+            pleat__gate_yield(&runtime->gate);
             continue;
         }
         leave_freed(runtime, at);

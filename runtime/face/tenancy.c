@@ -19,7 +19,6 @@
 #define TICK_NS     (10 * MILLISECOND)  /* between two looks at the ledger */
 #define REST_NS     (50 * MILLISECOND)  /* without a request: the process rests */
 #define TELL_NS     (100 * MILLISECOND) /* between two reports of what is idle */
-#define ASK_NS      (2 * MILLISECOND)   /* between two looks of who waits for room */
 /* What is asked for above a guarantee is given up by who rests, or not at all: looked for so long.
  */
 #define BORROW_NS (3 * REST_NS)
@@ -251,13 +250,6 @@ void pleat__tenancy_end(pleat__tenancy *tenancy)
 
 /* ---- asking ---- */
 
-void pleat__tenancy_pause(pleat_runtime *runtime)
-{
-    pleat__gate_unlock(&runtime->gate);
-    nanosleep(&(struct timespec){.tv_nsec = (long)ASK_NS}, NULL);
-    pleat__gate_lock_turn(&runtime->gate);
-}
-
 /* With the turn; the lock is left meanwhile. */
 static pleat__standing ask(pleat__tenancy *tenancy)
 {
@@ -308,7 +300,7 @@ bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__waiting *waiting)
         if (!standing.is_shared ||
             pleat__now_ns() - waiting->since_ns >= patience(tenancy, &standing))
             return false;
-        pleat__tenancy_pause(tenancy->runtime);
+        pleat__gate_yield(&tenancy->runtime->gate);
     }
 }
 

@@ -52,8 +52,6 @@ typedef struct pleat__waiting {
  * it, for as long as its grace time lasts. pre: the turn, which is left meanwhile, as the lock is.
  */
 bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__waiting *waiting);
-/* Lets others have lock and turn for a moment, as waiting does between two looks. pre: the turn */
-void pleat__tenancy_pause(pleat_runtime *runtime);
 /* The request has ended, served or not, and whether or not it waited. pre: the turn; the lock is
  * left meanwhile */
 void pleat__tenancy_served(pleat__tenancy *tenancy, const pleat__waiting *waiting);
