@@ -31,7 +31,7 @@ typedef struct piece {
 typedef struct stream_part {
     pleat_stream stream;
     pleat__free_runs free; /* that the stream has given back */
-    uint32_t live;         /* pieces whose free must find a node */
+    uint32_t live;         /* pieces whose free must find room in the set */
 } stream_part;
 
 struct pleat_capture {
@@ -108,7 +108,7 @@ pleat_result pleat__capture_alloc(pleat_capture *capture, uint64_t bytes, pleat_
     uint64_t granules = (bytes >> PLEAT__GRANULE_SHIFT) + (bytes % PLEAT__GRANULE_BYTES != 0);
     uint32_t index = index_of(capture, stream);
     stream_part *part = &capture->streams[index];
-    /* Two nodes for the carving, and one for each piece, whose free must find it. */
+    /* Room for the carving, and for each piece, whose free must find it. */
     PLEAT_TRY(pleat__free_runs_reserve(&part->free, part->live + 3));
     PLEAT_TRY(pleat__address_map_reserve(&capture->pieces));
     piece *made = pleat__arena_calloc(capture->arena, 1, sizeof *made);

@@ -85,8 +85,8 @@ pleat_stats pleat__stats_locked(pleat_runtime *runtime);
 void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context);
 
 /* reclaim.c: the policy has no memory for a request: gives back what can be given, step by step,
- * and asks it again after each. Called with the turn; the lock is left for verbs and waits, the
- * turn as well for the callback. */
+ * and asks it again after each. Called with the lock, which is left for verbs and waits; it
+ * takes the turn, which is left as well for the callback. */
 PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes,
                                                      pleat_stream stream, pleat_result first,
                                                      pleat_va *address);

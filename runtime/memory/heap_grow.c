@@ -262,13 +262,13 @@ pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
 
 uint64_t pleat__streams_kept(const pleat__heap *heap, const pleat__fences *fences)
 {
-    uint64_t zones = 0;
+    uint64_t streams = 0;
     for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__OVERFLOW; i++)
-        zones |= (uint64_t)pleat__fences_keep(fences, heap->streams[i]) << i;
+        streams |= (uint64_t)pleat__fences_keep(fences, heap->streams[i]) << i;
     if (heap->overflow.apart ||
         (heap->overflow.has_head && pleat__fences_keep(fences, heap->overflow.head)))
-        zones |= UINT64_C(1) << PLEAT__OVERFLOW;
-    return zones;
+        streams |= UINT64_C(1) << PLEAT__OVERFLOW;
+    return streams;
 }
 
 bool pleat__heap_is_idle(const pleat__heap *heap, uint32_t first, uint64_t kept)

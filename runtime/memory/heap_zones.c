@@ -200,12 +200,12 @@ bool pleat__heap_audit(const pleat__heap *heap)
         return true; /* the sets are made anew before they are used */
     if (!zones_audit(heap))
         return false;
-    uint64_t in_trees = granules_noted(heap), free = 0;
+    uint64_t in_sets = granules_noted(heap), free = 0;
     for (uint32_t c = 0; c < heap->pool->count; c++)
         free += heap->pool->occupancy.full - heap->pool->occupancy.used[c];
-    if (in_trees != free) {
+    if (in_sets != free) {
         fprintf(stderr, "pleat: %llu granules in the heap's sets, %llu free\n",
-                (unsigned long long)in_trees, (unsigned long long)free);
+                (unsigned long long)in_sets, (unsigned long long)free);
         return false;
     }
     return true;
