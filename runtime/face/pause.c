@@ -441,17 +441,17 @@ static pleat_result wake_in_room(pleat_runtime *runtime, pleat__pause *pause, ui
 
 pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
 {
-    pleat__waiting waiting = {.bytes = bytes_of(runtime, pause)};
+    pleat__room_request request = {.bytes = bytes_of(runtime, pause)};
     pleat_result result;
     pause->wakes = true;
     /* For a move memory was made before: no other tenant's is wanted. */
     do
-        result = wake_in_room(runtime, pause, waiting.bytes);
+        result = wake_in_room(runtime, pause, request.bytes);
     while (pleat__is_shortage(result) && !pause->internal &&
-           pleat__tenancy_await(runtime->tenancy, &waiting));
+           pleat__tenancy_await(runtime->tenancy, &request));
     pleat__gate_await_turn(&runtime->gate);
     pleat_error why = pleat__failure(result);
-    pleat__tenancy_served(runtime->tenancy, &waiting);
+    pleat__tenancy_served(runtime->tenancy, &request);
     pause->wakes = false;
     if (pleat__fail_again(&why) != PLEAT_OK)
         return pleat__context(result, "resume");

@@ -283,14 +283,14 @@ static pleat_result ask_once_more(pleat_runtime *runtime, uint64_t bytes, pleat_
 static pleat_result ask_tenants(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                 pleat_error *why, pleat_va *address)
 {
-    pleat__waiting waiting = {0};
+    pleat__room_request request = {0};
     pleat_result result = why->result;
-    if (!pleat__round_up(bytes, pleat__space_page_bytes(runtime->space), &waiting.bytes))
+    if (!pleat__round_up(bytes, pleat__space_page_bytes(runtime->space), &request.bytes))
         return result;
-    while (pleat__is_shortage(result) && pleat__tenancy_await(runtime->tenancy, &waiting))
+    while (pleat__is_shortage(result) && pleat__tenancy_await(runtime->tenancy, &request))
         result = ask_once_more(runtime, bytes, stream, why, address);
     pleat__gate_await_turn(&runtime->gate);
-    pleat__tenancy_served(runtime->tenancy, &waiting);
+    pleat__tenancy_served(runtime->tenancy, &request);
     return result;
 }
 

@@ -278,37 +278,37 @@ static uint64_t patience(const pleat__tenancy *tenancy, const pleat__standing *s
     return is_own || tenancy->grace_ns < BORROW_NS ? tenancy->grace_ns : BORROW_NS;
 }
 
-bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__waiting *waiting)
+bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__room_request *request)
 {
     if (tenancy == NULL || tenancy->tenant == NULL)
         return false;
-    bool first = waiting->since_ns == 0;
+    bool first = request->since_ns == 0;
     if (first) {
-        waiting->since_ns = pleat__now_ns();
-        tenancy->wanted += waiting->bytes;
+        request->since_ns = pleat__now_ns();
+        tenancy->wanted += request->bytes;
     }
     for (bool waited = false;; waited = true) {
         pleat__standing standing = ask(tenancy);
-        uint64_t room = room_of(&standing), tried = waiting->tried;
+        uint64_t room = room_of(&standing), tried = request->tried;
         uint64_t there = room + idle_of(tenancy->runtime);
-        bool enough = room >= waiting->bytes;
+        bool enough = room >= request->bytes;
         /* It was refused with what was there at first. */
         bool more = there > tried && (enough || !first || waited);
-        waiting->tried = enough ? UINT64_MAX : there > tried ? there : tried;
+        request->tried = enough ? UINT64_MAX : there > tried ? there : tried;
         if (more || (enough && waited))
             return true;
         if (!standing.is_shared ||
-            pleat__now_ns() - waiting->since_ns >= patience(tenancy, &standing))
+            pleat__now_ns() - request->since_ns >= patience(tenancy, &standing))
             return false;
         pleat__gate_yield(&tenancy->runtime->gate);
     }
 }
 
-void pleat__tenancy_served(pleat__tenancy *tenancy, const pleat__waiting *waiting)
+void pleat__tenancy_served(pleat__tenancy *tenancy, const pleat__room_request *request)
 {
-    if (tenancy == NULL || waiting->since_ns == 0)
+    if (tenancy == NULL || request->since_ns == 0)
         return;
-    uint64_t wanted = tenancy->wanted -= waiting->bytes;
+    uint64_t wanted = tenancy->wanted -= request->bytes;
     pleat__gate_leave(&tenancy->runtime->gate);
     pleat__tenant_want(tenancy->tenant, wanted);
     pleat__gate_enter(&tenancy->runtime->gate);

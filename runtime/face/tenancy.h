@@ -40,21 +40,21 @@ void pleat__tenancy_leave(pleat__tenancy *tenancy);
 void pleat__tenancy_mark(pleat__tenancy *tenancy);
 /* One request that waits for room; it begins with its bytes and nothing else. Several threads' wait
  * at once, each for a grace time of its own. */
-typedef struct pleat__waiting {
+typedef struct pleat__room_request {
     uint64_t bytes;
     uint64_t since_ns; /* when it began to wait; 0: it has not */
     uint64_t tried;    /* in vain: room, and what was idle, of which other threads free some and
                           requests that are refused leave some; UINT64_MAX where the room was
                           enough: then the device has less than the ledger says, and it is tried
                           again after a moment */
-} pleat__waiting;
+} pleat__room_request;
 /* The request finds no room. Whether there is more than when it was asked last: after waiting for
  * it, for as long as its grace time lasts. pre: the turn, which is left meanwhile, as the lock is.
  */
-bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__waiting *waiting);
+bool pleat__tenancy_await(pleat__tenancy *tenancy, pleat__room_request *request);
 /* The request has ended, served or not, and whether or not it waited. pre: the turn; the lock is
  * left meanwhile */
-void pleat__tenancy_served(pleat__tenancy *tenancy, const pleat__waiting *waiting);
+void pleat__tenancy_served(pleat__tenancy *tenancy, const pleat__room_request *request);
 /* The runtime's own cap is so many bytes by now. */
 void pleat__tenancy_raise(pleat__tenancy *tenancy, uint64_t cap_bytes);
 /* What exists of the memory of all tenants that this process has in the ledger. Without a lock. */

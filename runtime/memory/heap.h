@@ -162,13 +162,13 @@ void pleat__heap_release(pleat__heap *heap);
  * share theirs: call this before every request of such a one, and the next one too. */
 uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream);
 /* A request of one that shares comes; either of the next two follows. */
-PLEAT_NODISCARD pleat_result pleat__heap_share(pleat__heap *heap, pleat_stream stream);
+PLEAT_NODISCARD pleat_result pleat__heap_overflow_begin(pleat__heap *heap, pleat_stream stream);
 /* It has its place: its stream waits for whoever may have used that. On failure that is as if it
  * had not been served, and its place is to be given back. */
-PLEAT_NODISCARD pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream stream,
-                                                pleat_va address);
+PLEAT_NODISCARD pleat_result pleat__heap_overflow_served(pleat__heap *heap, pleat_stream stream,
+                                                         pleat_va address);
 /* It was not served. */
-void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream);
+void pleat__heap_overflow_refused(pleat__heap *heap, pleat_stream stream);
 
 /* Places a request and marks it occupied. *stitched: it lies in a view. On failure nothing is
  * changed, except that some new memory may be free. PLEAT_E_NOT_READY, without a text: verbs are

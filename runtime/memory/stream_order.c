@@ -129,24 +129,24 @@ static pleat_result gather(void *context)
     return result == PLEAT_E_STATE || result == PLEAT_E_NOT_READY ? PLEAT_OK : result;
 }
 
-pleat_result pleat__heap_share(pleat__heap *heap, pleat_stream stream)
+pleat_result pleat__heap_overflow_begin(pleat__heap *heap, pleat_stream stream)
 {
     heap->pool->gate->gather = gather;
     heap->pool->gate->gather_context = heap;
     return pleat__overflow_join(&heap->overflow, stream);
 }
 
-pleat_result pleat__heap_shared(pleat__heap *heap, pleat_stream stream, pleat_va address)
+pleat_result pleat__heap_overflow_served(pleat__heap *heap, pleat_stream stream, pleat_va address)
 {
     pleat_result result = await_sharers(heap, stream);
     if (result != PLEAT_OK)
-        pleat__heap_unshare(heap, stream);
+        pleat__heap_overflow_refused(heap, stream);
     else
         pleat__overflow_placed(&heap->overflow, stream, address);
     return result;
 }
 
-void pleat__heap_unshare(pleat__heap *heap, pleat_stream stream)
+void pleat__heap_overflow_refused(pleat__heap *heap, pleat_stream stream)
 {
     const pleat__overflow *overflow = &heap->overflow;
     pleat__overflow_leave(&heap->overflow, stream);

@@ -526,12 +526,12 @@ bool pleat__pleat_is_unfenced(const policy *self, const pleat__place *entry)
 static pleat_result begin_shared(policy *self, pleat_stream stream)
 {
     pleat__pleat_give_unfenced(self);
-    PLEAT_TRY(pleat__heap_share(&self->heap, stream));
+    PLEAT_TRY(pleat__heap_overflow_begin(&self->heap, stream));
     uint64_t owned = self->heap.overflow.owners.count + self->heap.overflow.owners.promised;
     pleat_result result = pleat__arena_grow(self->arena, &self->unfenced, &self->unfenced_capacity,
                                             owned, sizeof *self->unfenced);
     if (result != PLEAT_OK)
-        pleat__heap_unshare(&self->heap, stream);
+        pleat__heap_overflow_refused(&self->heap, stream);
     return result;
 }
 
@@ -540,10 +540,10 @@ static pleat_result end_shared(policy *self, pleat_stream stream, const pleat__p
                                pleat_result result)
 {
     if (result != PLEAT_OK) {
-        pleat__heap_unshare(&self->heap, stream);
+        pleat__heap_overflow_refused(&self->heap, stream);
         return result;
     }
-    result = pleat__heap_shared(&self->heap, stream, place->address);
+    result = pleat__heap_overflow_served(&self->heap, stream, place->address);
     if (result != PLEAT_OK)
         give_back(self, place);
     return result;
