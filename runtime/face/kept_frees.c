@@ -8,14 +8,14 @@
 #include <internal/check.h>
 #include <internal/error.h>
 
-pleat_result pleat__kept_frees_reserve(pleat__kept_frees *frees, pleat__arena *arena,
+pleat_result pleat__kept_frees_reserve(pleat__address_map *frees, pleat__arena *arena,
                                        uint64_t count)
 {
     uint64_t made = 0;
     pleat_result result =
-        frees->kept.entries == NULL ? pleat__address_map_create(arena, &frees->kept) : PLEAT_OK;
+        frees->entries == NULL ? pleat__address_map_create(arena, frees) : PLEAT_OK;
     while (made < count && result == PLEAT_OK) {
-        result = pleat__address_map_promise(&frees->kept);
+        result = pleat__address_map_promise(frees);
         made += result == PLEAT_OK;
     }
     if (result != PLEAT_OK)
@@ -23,21 +23,21 @@ pleat_result pleat__kept_frees_reserve(pleat__kept_frees *frees, pleat__arena *a
     return result;
 }
 
-void pleat__kept_frees_give_up(pleat__kept_frees *frees, uint64_t count)
+void pleat__kept_frees_give_up(pleat__address_map *frees, uint64_t count)
 {
     for (uint64_t f = 0; f < count; f++)
-        pleat__address_map_give_up(&frees->kept);
+        pleat__address_map_give_up(frees);
 }
 
-bool pleat__kept_frees_has(const pleat__kept_frees *frees, pleat_va address)
+bool pleat__kept_frees_has(const pleat__address_map *frees, pleat_va address)
 {
-    return frees->kept.count != 0 && pleat__address_map_find(&frees->kept, address) != NULL;
+    return frees->count != 0 && pleat__address_map_find(frees, address) != NULL;
 }
 
 pleat_result pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address, uint64_t *bytes)
 {
     pleat_block block;
-    pleat__address_map *kept = &runtime->kept_frees.kept;
+    pleat__address_map *kept = &runtime->kept_frees;
     *bytes = 0;
     if (pleat__kept_frees_has(&runtime->kept_frees, address))
         return pleat__fail(PLEAT_E_NOT_FOUND, "%#llx has been freed", (unsigned long long)address);
@@ -53,7 +53,7 @@ pleat_result pleat__kept_frees_keep(pleat_runtime *runtime, pleat_va address, ui
 /* Whether the free of this entry of the table reaches the policy: it is out of the table then. */
 static bool let_go(pleat_runtime *runtime, pleat__address_map_entry entry, const pleat__pause *but)
 {
-    pleat__address_map *kept = &runtime->kept_frees.kept;
+    pleat__address_map *kept = &runtime->kept_frees;
     pleat_block block;
     if (entry.address == 0)
         return false;
@@ -69,22 +69,16 @@ static bool let_go(pleat_runtime *runtime, pleat__address_map_entry entry, const
 /* Where one goes others behind it move up: the same entry is looked at again. */
 void pleat__kept_frees_let_go(pleat_runtime *runtime, const pleat__pause *but)
 {
-    const pleat__address_map *kept = &runtime->kept_frees.kept;
+    const pleat__address_map *kept = &runtime->kept_frees;
     for (uint64_t i = 0; kept->count != 0 && i <= kept->mask;)
         i += !let_go(runtime, kept->entries[i], but);
 }
 
-uint64_t pleat__kept_frees_pages(const pleat__kept_frees *frees, uint64_t page_bytes)
+uint64_t pleat__kept_frees_pages(const pleat__address_map *frees, uint64_t page_bytes)
 {
     uint64_t pages = 0;
-    for (uint64_t i = 0; frees->kept.count != 0 && i <= frees->kept.mask; i++)
-        if (frees->kept.entries[i].address != 0)
-            pages += (uint64_t)(uintptr_t)frees->kept.entries[i].value / page_bytes + 2;
+    for (uint64_t i = 0; frees->count != 0 && i <= frees->mask; i++)
+        if (frees->entries[i].address != 0)
+            pages += (uint64_t)(uintptr_t)frees->entries[i].value / page_bytes + 2;
     return pages;
-}
-
-void pleat__kept_frees_release(pleat__kept_frees *frees)
-{
-    if (frees->kept.entries != NULL)
-        pleat__address_map_destroy(&frees->kept);
 }

@@ -173,7 +173,7 @@ static pleat_result list_promised(pleat_runtime *runtime, pleat__pause *pause,
                                   const pleat_block *block)
 {
     uint32_t tag = pleat__tag_at(runtime, block->address);
-    for (const pleat__pause *at = runtime->pauses.first; tag != 0 && at != NULL; at = at->next)
+    for (const pleat__pause *at = runtime->pauses; tag != 0 && at != NULL; at = at->next)
         if (at->tag == tag && at->copies)
             return list_copies(runtime, pause, block);
     return PLEAT_OK;
@@ -224,8 +224,8 @@ pleat_result pleat__pause_begin(pleat_runtime *runtime, pleat__pause *pause)
         pleat__kept_frees_give_up(&runtime->kept_frees, pause->frees);
         return result;
     }
-    pause->next = runtime->pauses.first;
-    runtime->pauses.first = pause;
+    pause->next = runtime->pauses;
+    runtime->pauses = pause;
     return PLEAT_OK;
 }
 
@@ -243,7 +243,7 @@ void pleat__pause_end(pleat_runtime *runtime, pleat__pause *pause)
     pleat__kept_frees_let_go(runtime, NULL);
     if (kept != 0)
         return;
-    pleat__pause **at = &runtime->pauses.first;
+    pleat__pause **at = &runtime->pauses;
     while (*at != pause)
         at = &(*at)->next;
     *at = pause->next;
@@ -297,7 +297,7 @@ static bool any_captures(const pleat__fences *fences)
 static void regroup(pleat_runtime *runtime, pleat__pause *pause)
 {
     size_t most = (size_t)(bytes_of(runtime, pause) / pleat__space_page_bytes(runtime->space));
-    if (runtime->pauses.first != pause || pause->next != NULL)
+    if (runtime->pauses != pause || pause->next != NULL)
         return;
     if (pleat__arena_reserve(runtime->arena, &pause->chunks, &pause->chunk_capacity, most,
                              sizeof *pause->chunks) == PLEAT_OK)
@@ -327,7 +327,7 @@ static pleat_result pause_locked(pleat_runtime *runtime, uint32_t tag, uint32_t 
     pleat__pause *pause;
     if (runtime->gate.captured_count != 0)
         return pleat__fail(PLEAT_E_STATE, "pause: a stream captures a graph");
-    for (const pleat__pause *at = runtime->pauses.first; at != NULL; at = at->next)
+    for (const pleat__pause *at = runtime->pauses; at != NULL; at = at->next)
         if (!at->internal && (at->tag == tag || at->tag == 0))
             return pleat__fail(PLEAT_E_STATE, "it is paused already");
     PLEAT_TRY(pleat__pause_new(runtime, &pause));
@@ -522,7 +522,7 @@ static void leave_freed(pleat_runtime *runtime, pleat__pause *pause)
 /* The newest of those that a resume of the tag is for. */
 static pleat__pause *paused_by(const pleat_runtime *runtime, uint32_t tag)
 {
-    pleat__pause *at = runtime->pauses.first;
+    pleat__pause *at = runtime->pauses;
     while (at != NULL && tag != 0 && at->tag != tag)
         at = at->next;
     return at;
@@ -559,9 +559,9 @@ pleat_result pleat_resume(pleat_runtime *runtime, const char *tag_name)
 
 void pleat__pauses_release(pleat_runtime *runtime)
 {
-    while (runtime->pauses.first != NULL) {
-        pleat__pause *pause = runtime->pauses.first;
-        runtime->pauses.first = pause->next;
+    while (runtime->pauses != NULL) {
+        pleat__pause *pause = runtime->pauses;
+        runtime->pauses = pause->next;
         free_pause(runtime, pause);
     }
 }

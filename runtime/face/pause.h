@@ -28,10 +28,6 @@ typedef struct pleat__pause {
     pleat__transfer transfer;
 } pleat__pause;
 
-typedef struct pleat__pauses {
-    pleat__pause *first; /* those that hold, the newest first */
-} pleat__pauses;
-
 /* Whether something of a block lies on chunks of a pause other than `but`, or is lost. With the
  * lock. */
 bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block,

@@ -198,16 +198,15 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     runtime->ops->destroy(runtime->policy);
     pleat__pending_destroy(&runtime->pending);
     pleat__pauses_release(runtime);
-    pleat__kept_frees_release(&runtime->kept_frees);
-    pleat__tags_release(&runtime->tags);
+    pleat__address_map_destroy(&runtime->kept_frees);
+    pleat__address_map_destroy(&runtime->tagged);
     pleat__pinned_release(&runtime->pinned);
-    pleat__spill_release(runtime);
+    pleat__address_map_destroy(&runtime->spill.born);
     pleat__record_release(&runtime->record);
     pleat__keep_release(&runtime->keep);
     pleat__canary_destroy(&runtime->canary);
     pleat__imports_release(&runtime->imports);
-    if (runtime->shared.entries != NULL)
-        pleat__address_map_destroy(&runtime->shared);
+    pleat__address_map_destroy(&runtime->shared);
     pleat__gate_release(&runtime->gate);
     pleat__space_destroy(runtime->space);
     pleat__tenancy_leave(runtime->tenancy);
@@ -253,7 +252,7 @@ void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
 {
     pleat_runtime *runtime = opaque;
     uint64_t kept = 0;
-    if (__builtin_expect(runtime->pauses.first != NULL, 0))
+    if (__builtin_expect(runtime->pauses != NULL, 0))
         PLEAT_CHECK(pleat__kept_frees_keep(runtime, address, &kept) == PLEAT_OK);
     if (kept == 0)
         pleat__freed_now(runtime, address, bytes);
@@ -425,7 +424,7 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool lat
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
     uint64_t later = 0; /* bytes, where the policy hears of it later: it counts at once */
-    if (__builtin_expect(runtime->tags.tagged.count != 0, 0))
+    if (__builtin_expect(runtime->tagged.count != 0, 0))
         pleat__tag_forget(runtime, address);
     if (__builtin_expect(runtime->shared.count != 0, 0))
         pleat__share_forget(runtime, address);
@@ -433,7 +432,7 @@ pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
         pleat__spill_forget(runtime, address);
     if (runtime->pending.entries.count > 0)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &later));
-    if (__builtin_expect(runtime->pauses.first != NULL, 0) && later == 0)
+    if (__builtin_expect(runtime->pauses != NULL, 0) && later == 0)
         PLEAT_TRY(pleat__kept_frees_keep(runtime, address, &later));
     if (__builtin_expect(is_watched(runtime), 0))
         PLEAT_TRY(note_free(runtime, address, later != 0));

@@ -37,11 +37,11 @@ struct pleat_runtime {
     pleat__policy_context context; /* that the policy was made with */
     int device;
     pleat__limits limits;
-    pleat__tenancy *tenancy; /* NULL: alone */
-    pleat__pauses pauses;
-    pleat__kept_frees kept_frees;
+    pleat__tenancy *tenancy;       /* NULL: alone */
+    pleat__pause *pauses;          /* those that hold, the newest first */
+    pleat__address_map kept_frees; /* by address, to their bytes (kept_frees.h) */
     pleat__pinned pinned;
-    pleat__tags tags;
+    pleat__address_map tagged; /* allocations that have a tag, to its number (tags.h) */
     pleat__spill spill;
     pleat_memory_callback memory_callback;
     void *memory_context;

@@ -47,12 +47,6 @@ pleat_result pleat__spill_begin(pleat_runtime *runtime, const pleat__conf *conf)
     return PLEAT_OK;
 }
 
-void pleat__spill_release(pleat_runtime *runtime)
-{
-    if (runtime->spill.on)
-        pleat__address_map_destroy(&runtime->spill.born);
-}
-
 /* ---- what lives, since when ---- */
 
 pleat_result pleat__spill_reserve(pleat_runtime *runtime)
@@ -153,7 +147,7 @@ static size_t first_of(const pleat_runtime *runtime, const chunks *found, uint64
 /* What is paused is not there, and a stream that captures would be waited for in vain. */
 static bool may_move(const pleat_runtime *runtime)
 {
-    return runtime->pauses.first == NULL && runtime->gate.captured_count == 0;
+    return runtime->pauses == NULL && runtime->gate.captured_count == 0;
 }
 
 bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes)
@@ -228,7 +222,7 @@ pleat_result pleat__spill_fetch(pleat_runtime *runtime, pleat__chunk *chunk)
 
 void pleat__spill_let_go(pleat_runtime *runtime)
 {
-    if (runtime->spill.on && runtime->pauses.first == NULL)
+    if (runtime->spill.on && runtime->pauses == NULL)
         runtime->ops->let_go(runtime->policy);
 }
 

@@ -32,7 +32,6 @@ typedef struct pleat__spill {
 /* PLEAT_E_INVALID: another setting than off and host. PLEAT_E_UNSUPPORTED: the device has no memory
  * of the host's, or the policy moves none. */
 PLEAT_NODISCARD pleat_result pleat__spill_begin(pleat_runtime *runtime, const pleat__conf *conf);
-void pleat__spill_release(pleat_runtime *runtime);
 
 /* With the lock; only where it is on. */
 PLEAT_NODISCARD pleat_result pleat__spill_reserve(pleat_runtime *runtime);

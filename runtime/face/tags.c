@@ -54,7 +54,7 @@ pleat_result pleat_tag(const char *name)
 
 pleat_result pleat__tag_reserve(pleat_runtime *runtime, uint32_t *tag)
 {
-    pleat__address_map *tagged = &runtime->tags.tagged;
+    pleat__address_map *tagged = &runtime->tagged;
     *tag = tag_now;
     if (*tag == 0)
         return PLEAT_OK;
@@ -67,20 +67,20 @@ void pleat__tag_note(pleat_runtime *runtime, uint32_t tag, pleat_va address)
 {
     if (tag == 0)
         return;
-    pleat__address_map_give_up(&runtime->tags.tagged);
+    pleat__address_map_give_up(&runtime->tagged);
     if (address != 0)
-        pleat__address_map_insert(&runtime->tags.tagged, address, (void *)(uintptr_t)tag);
+        pleat__address_map_insert(&runtime->tagged, address, (void *)(uintptr_t)tag);
 }
 
 void pleat__tag_forget(pleat_runtime *runtime, pleat_va address)
 {
-    if (runtime->tags.tagged.count != 0)
-        (void)pleat__address_map_remove(&runtime->tags.tagged, address);
+    if (runtime->tagged.count != 0)
+        (void)pleat__address_map_remove(&runtime->tagged, address);
 }
 
 uint32_t pleat__tag_at(const pleat_runtime *runtime, pleat_va address)
 {
-    const pleat__address_map *tagged = &runtime->tags.tagged;
+    const pleat__address_map *tagged = &runtime->tagged;
     return tagged->count == 0 ? 0 : (uint32_t)(uintptr_t)pleat__address_map_find(tagged, address);
 }
 
@@ -91,10 +91,4 @@ pleat_result pleat__tag_named(const char *name, uint32_t *tag)
                ? PLEAT_OK
                : pleat__fail(PLEAT_E_NOT_FOUND, "nothing was ever allocated with the tag '%s'",
                              name);
-}
-
-void pleat__tags_release(pleat__tags *tags)
-{
-    if (tags->tagged.entries != NULL)
-        pleat__address_map_destroy(&tags->tagged);
 }

@@ -10,11 +10,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* A runtime's allocations that have a tag, to its number; made when the first is. */
-typedef struct pleat__tags {
-    pleat__address_map tagged;
-} pleat__tags;
-
 /* Whether any thread of the process ever had a tag, or a runtime spills: allocations are noted. */
 extern atomic_bool pleat__allocations_are_noted;
 
@@ -31,6 +26,5 @@ void pleat__tag_forget(pleat_runtime *runtime, pleat_va address);
 uint32_t pleat__tag_at(const pleat_runtime *runtime, pleat_va address);
 /* The number of a tag, 0 for no name or an empty one. PLEAT_E_NOT_FOUND: no thread ever had it. */
 PLEAT_NODISCARD pleat_result pleat__tag_named(const char *name, uint32_t *tag);
-void pleat__tags_release(pleat__tags *tags);
 
 #endif
