@@ -77,7 +77,7 @@ void pleat__host_copies_pass(pleat__host *host, uint32_t stream, uint64_t point)
 {
     for (size_t c = 0; c < host->copy_count; c++) {
         pleat__host_copying *copy = &host->copies[c];
-        if (copy->stream != stream || copy->behind >= point)
+        if (copy->stream != stream || copy->behind >= point || copy->bytes == 0)
             continue;
         memcpy((void *)(uintptr_t)copy->to, (const void *)(uintptr_t)copy->from, copy->bytes);
         copy->bytes = 0;
