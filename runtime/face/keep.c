@@ -397,7 +397,7 @@ static pleat_result keep_now(pleat_runtime *runtime, bool last)
 {
     pleat__keep *keep = &runtime->keep;
     while (keep->tries) /* another thread's call does */
-        pleat__tenancy_pause(runtime);
+        pleat__gate_yield(&runtime->gate);
     if (keep->over)
         return PLEAT_OK;
     bool fails = fit_of(runtime) == PLEAT__FIT_FAILS;

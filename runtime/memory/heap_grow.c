@@ -173,13 +173,15 @@ pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules
 static uint64_t others_have(const pleat__heap *heap, uint8_t zone)
 {
     uint64_t chunks = 0;
-    for (uint32_t from = 0; from < 2 * heap->stream_count; from += 2)
-        for (pleat__run run = pleat__free_runs_largest(&heap->zones[from]);
-             from / 2 != zone / 2u && run.count >= heap->pool->occupancy.full;
-             run = pleat__free_runs_smaller(&heap->zones[from], run)) {
-            chunk_run whole = whole_of(&heap->pool->occupancy, run);
-            chunks += whole.last - whole.first;
+    for (uint16_t s = 0; s < heap->stream_count; s++) {
+        const pleat__free_runs *runs = &heap->zones[pleat__zone_of(s, false)];
+        pleat__run run = pleat__free_runs_largest(runs);
+        for (; s != pleat__zone_stream(zone) && run.count >= heap->pool->occupancy.full;
+             run = pleat__free_runs_smaller(runs, run)) {
+            pleat__chunk_run whole = pleat__whole_chunks(&heap->pool->occupancy, run);
+            chunks += whole.end - whole.first;
         }
+    }
     return chunks;
 }
 
