@@ -54,10 +54,11 @@ static test_bytes make_trace_file(void)
     return bytes;
 }
 
-static test_bytes make_plan_file(void)
+static test_bytes make_plan_file(bool unrolled)
 {
     const char *path = test_path("m.plan");
-    pleat_plan *plan = test_plan();
+    pleat_plan *plan = unrolled ? test_plan_unrolled() : test_plan();
+    assert_ok(pleat_plan_verify(plan, NULL));
     assert_ok(pleat_plan_write(plan, path));
     pleat_plan_free(plan);
     test_bytes bytes = test_file_read(path);
@@ -84,7 +85,7 @@ static test_bytes make_seed(form of, uint64_t dice)
     case FORM_TRACE:
         return make_trace_file();
     case FORM_PLAN:
-        return make_plan_file();
+        return make_plan_file(dice % 2 != 0);
     case FORM_GZIP:
         return make_gzip();
     case FORM_CSV: {
@@ -200,7 +201,7 @@ static void mutations_give_a_clean_answer(void **state)
                                          FORM_TRACE,    FORM_PLAN,     FORM_PLAN,     FORM_CSV};
         form of = i % 64 == 7 ? FORM_GZIP : of_eight[i % 8];
         test_bytes bytes = {0};
-        if (of == FORM_SNAPSHOT && i % 16 < 8)
+        if ((of == FORM_SNAPSHOT || of == FORM_PLAN) && i % 16 < 8)
             bytes = make_seed(of, i / 16);
         else
             test_bytes_add(&bytes, seeds[of].data, seeds[of].size);

@@ -114,4 +114,35 @@ static inline pleat_plan *test_plan(void)
     return plan;
 }
 
+/* The same with its iteration twice: what wraps around is freed in the other one. */
+static inline pleat_plan *test_plan_unrolled(void)
+{
+    pleat_plan *plan = test_plan();
+    pleat__sequence *steady = &plan->steady;
+    uint32_t slots = steady->slot_count, events = steady->events;
+    pleat__slot *twice = test_array(plan, 2 * slots, sizeof *twice);
+    for (uint32_t i = 0; i < 2 * slots; i++) {
+        bool second = i >= slots;
+        twice[i] = steady->slots[i % slots];
+        bool wraps = twice[i].free_at <= twice[i].alloc_at;
+        twice[i].alloc_at += second ? events : 0;
+        if (twice[i].free_at != PLEAT__NEVER)
+            twice[i].free_at += second != wraps ? events : 0;
+        if (wraps && !second)
+            twice[i].class = PLEAT__CLASS_SCOPED;
+    }
+    pleat__lane *lanes = test_array(plan, 2, sizeof *lanes);
+    lanes[0] = lanes[1] = plan->lanes[0];
+    lanes[0].end_at += events;
+    lanes[1].begin_at += events;
+    plan->lanes = lanes;
+    plan->lane_count = 2;
+    twice[2 * slots - 1].lane = 1;
+    steady->slots = twice;
+    steady->slot_count = 2 * slots;
+    steady->events = 2 * events;
+    plan->unroll = 2;
+    return plan;
+}
+
 #endif
