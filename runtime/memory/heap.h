@@ -137,7 +137,7 @@ typedef struct pleat__heap {
                             iteration, and a hole there is as good as any (D272) */
     uint32_t planned;     /* chunks of the plan that is followed: what it has no place for lies
                              behind them, first (D450, D517); 0: anywhere */
-    bool planned_varies;  /* ... and its sizes vary: a chunk at most is made there */
+    bool planned_varies;  /* ... and its sizes vary: a chunk at most is made there (D518) */
     bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
                              its places stay */
     bool unchecked;       /* setting check:off */
