@@ -342,7 +342,7 @@ static void pause_is_recorded_through(void **state)
 static void pause_lets_every_free_go(void **state)
 {
     (void)state;
-    enum { MANY = 5000 };
+    enum { MANY = 6000 };
     job j;
     static pleat_va tensors[MANY];
     job_start(&j, "pleat", NULL, 0);
