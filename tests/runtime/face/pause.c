@@ -622,11 +622,11 @@ static void pause_leaves_the_device_to_others(void **state)
     const char *const tags[TURNS] = {"weights", "kv_cache", "states", NULL};
     fixture f;
     pleat_va parts[TURNS][PARTS];
-    begin(&f, "pleat", 1024 * MIB, 0);
+    begin(&f, "pleat", 128 * MIB, 0);
     for (int turn = 0; turn < TURNS; turn++) {
         assert_ok(pleat_tag(tags[turn]));
         for (int p = 0; p < PARTS; p++) {
-            parts[turn][p] = take(&f, 80 * MIB, 0);
+            parts[turn][p] = take(&f, 10 * MIB, 0);
             memset((void *)(uintptr_t)parts[turn][p], PARTS * turn + p + 1, 64);
         }
         assert_ok(pleat_tag(NULL));
@@ -635,9 +635,9 @@ static void pause_leaves_the_device_to_others(void **state)
     }
     /* Four times the device has numbers. */
     pleat_va large;
-    assert_result(pleat_alloc(f.runtime, 257 * MIB, 0, &large), PLEAT_E_OUT_OF_MEMORY);
-    assert_true(has("the largest request that would fit now 256.00 MiB"));
-    large = take(&f, 256 * MIB, 0);
+    assert_result(pleat_alloc(f.runtime, 33 * MIB, 0, &large), PLEAT_E_OUT_OF_MEMORY);
+    assert_true(has("the largest request that would fit now 32.00 MiB"));
+    large = take(&f, 32 * MIB, 0);
     assert_ok(pleat_free(f.runtime, large));
     for (int turn = 0; turn < TURNS; turn++) {
         assert_ok(pleat_empty_cache(f.runtime));
@@ -658,23 +658,23 @@ static void pause_resumes_in_the_place_of_idle_memory(void **state)
     (void)state;
     for (int others = 0; others <= 1; others++) {
         fixture f;
-        begin(&f, "pleat", 1024 * MIB, 450 * MIB);
-        pleat_va kept = take(&f, 400 * MIB, 0);
-        memset((void *)(uintptr_t)kept, 7, 400 * MIB);
+        begin(&f, "pleat", 1024 * MIB, 45 * MIB);
+        pleat_va kept = take(&f, 40 * MIB, 0);
+        memset((void *)(uintptr_t)kept, 7, 40 * MIB);
         assert_ok(pleat_pause(f.runtime, NULL));
-        pleat_va live = take(&f, 20 * MIB, 0), idle = take(&f, 300 * MIB, 0);
+        pleat_va live = take(&f, 2 * MIB, 0), idle = take(&f, 30 * MIB, 0);
         /* Another stream's use of what was freed is waited for. */
         if (others)
             assert_ok(pleat_record_stream(f.runtime, idle, 1));
         assert_ok(pleat_free(f.runtime, idle));
         assert_ok(pleat_resume(f.runtime, NULL));
         uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
-        assert_in_range(physical, 420 * MIB, 450 * MIB);
-        for (uint64_t i = 0; i < 400 * MIB; i += 4096)
+        assert_in_range(physical, 42 * MIB, 45 * MIB);
+        for (uint64_t i = 0; i < 40 * MIB; i += 4096)
             assert_int_equal(((const char *)(uintptr_t)kept)[i], 7);
         /* What lives is. */
         assert_ok(pleat_pause(f.runtime, NULL));
-        pleat_va more = take(&f, 40 * MIB, 0);
+        pleat_va more = take(&f, 4 * MIB, 0);
         assert_result(pleat_resume(f.runtime, NULL), PLEAT_E_BUDGET);
         assert_ok(pleat_free(f.runtime, more));
         assert_ok(pleat_resume(f.runtime, NULL));
