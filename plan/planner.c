@@ -254,9 +254,8 @@ static pleat_result try_elastic(const struct planning *planning, const pleat_pla
     if (result != PLEAT_OK)
         return PLEAT_OK;
     /* Its max-live is that of the largest x, as is the other's. */
-    bool better =
-        2ull * pleat__dynamic_requests(other) < pleat__dynamic_requests(*plan) / (*plan)->unroll &&
-        other->physical_bytes <= (*plan)->physical_bytes;
+    bool better = 2ull * pleat__iteration_dynamic(other) < pleat__iteration_dynamic(*plan) &&
+                  other->physical_bytes <= (*plan)->physical_bytes;
     if (better && planning->report != NULL)
         *planning->report = report.plan;
     pleat_plan_free(better ? *plan : other);

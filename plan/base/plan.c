@@ -35,6 +35,11 @@ uint32_t pleat__dynamic_requests(const pleat_plan *plan)
     return count;
 }
 
+uint32_t pleat__iteration_dynamic(const pleat_plan *plan)
+{
+    return pleat__dynamic_requests(plan) / plan->unroll;
+}
+
 void pleat_plan_summary_fill(const pleat_plan *plan, pleat_plan_summary *out, size_t size)
 {
     pleat_plan_summary summary = {
@@ -44,7 +49,7 @@ void pleat_plan_summary_fill(const pleat_plan *plan, pleat_plan_summary *out, si
         .virtual_bytes = plan->virtual_bytes,
         .physical_bytes = plan->physical_bytes,
         .handles = plan->handle_count,
-        .dynamic_requests = pleat__dynamic_requests(plan) / plan->unroll,
+        .dynamic_requests = pleat__iteration_dynamic(plan),
         .lanes = plan->lane_count,
         .device = plan->device,
         .followed = !plan->answers_only,

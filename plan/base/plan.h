@@ -126,8 +126,8 @@ struct pleat_plan {
     uint32_t device;      /* which of the trace's devices */
     uint32_t requests;    /* the trace has on that device */
     /* Slot i of `first` is that device's request i, slot i of `steady` its request
-     * steady_request + i, counted in order of allocation; of an unrolled one both iterations are
-     * those requests. */
+     * steady_request + i, counted in order of allocation; of an unrolled one slot i is
+     * request steady_request + i % pleat__iteration_slots. */
     uint32_t steady_request;
     /* It answers questions (--at, --fit) and is not followed: where it was tried on what it was
      * made of, learning did as well, or it fits no other run. */
@@ -179,7 +179,9 @@ static inline uint32_t pleat__iteration_events(const pleat_plan *plan)
     return plan->steady.events / plan->unroll;
 }
 
-/* Requests of the steady sequence whose size or presence differs. */
+/* Requests of an iteration whose size or presence differs. */
+uint32_t pleat__iteration_dynamic(const pleat_plan *plan);
+/* The same of the whole steady sequence. */
 uint32_t pleat__dynamic_requests(const pleat_plan *plan);
 
 /* A plan file's bytes: see pleat_plan_read. `path` is for messages. */

@@ -414,6 +414,7 @@ static pleat_result read_sequence(reader *r, pleat__sequence *sequence, uint64_t
 /* Of what is read, whether it only answers questions, and how many iterations it is of. */
 static pleat_result take_version(reader *r)
 {
+    uint32_t found = r->version;
     r->plan->unroll = r->version > UNROLLED ? 2 : 1;
     r->version -= r->plan->unroll == 2 ? UNROLLED : 0;
     r->plan->answers_only = r->version > ANSWERS_ONLY;
@@ -421,7 +422,7 @@ static pleat_result take_version(reader *r)
     return r->version <= VERSION_FLOORED
                ? PLEAT_OK
                : pleat__fail(PLEAT_E_ABI, "'%s': there is no version %u of a plan", r->pack.path,
-                             r->version);
+                             found);
 }
 
 static pleat_result read_header(reader *r, uint64_t *header)

@@ -76,7 +76,7 @@ pleat_result pleat__handed_waits(const pleat_plan *plan, pleat__arena *scratch, 
             if (plan->steady.slots[i].place != PLEAT__NOWHERE && plan->steady.slots[i].size != 0)
                 *waits += takes_over(plan, pages, &plan->steady.slots[i], owners);
     }
-    *waits /= plan->unroll;
+    *waits = (*waits + plan->unroll - 1) / plan->unroll;
     if (result == PLEAT_OK)
         pleat__arena_free(scratch, pages);
     pleat__arena_free(scratch, owners);

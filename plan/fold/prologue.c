@@ -205,7 +205,7 @@ static bool may_follow_host(const first_job *job, uint32_t index)
     if (host->stream != slot->stream || host->place == PLEAT__NOWHERE ||
         pleat__rounded(slot->size) > pleat__rounded(host->size))
         return false;
-    return slot->free_at != PLEAT__NEVER || host->class == PLEAT__CLASS_CROSSING;
+    return slot->free_at != PLEAT__NEVER || host->free_at <= host->alloc_at;
 }
 
 static pleat_result order_ends(first_job *job)

@@ -18,8 +18,8 @@
 #define GRAM          8u   /* requests in a row that say where an iteration begins */
 #define SKIPPED       16u  /* requests at its beginning that may be other ones the first time */
 #define HEAD          256u /* requests at its beginning that say so to the request */
-#define BEGINNINGS    8u   /* places tried, and more ... */
-#define WORK          (1u << 24) /* ... while as many requests are compared (D519) */
+#define BEGINNINGS    8u   /* places tried, and as many more as WORK lets be compared */
+#define WORK          (1u << 24) /* requests, and rows of them (D519) */
 #define ALIGNED       2u         /* of them */
 #define NEARLY        32u        /* where all but one in so many agree no other is tried */
 
@@ -118,6 +118,7 @@ static bool same_gram(const pleat__requests *requests, uint32_t a, uint32_t b)
 typedef struct two_walks {
     uint32_t a, a_end;
     uint32_t b, b_end;
+    uint64_t compared; /* items, and rows of them */
 } two_walks;
 
 /* From two items that differ to the nearest two from which on GRAM are the same, SKIPPED items off
@@ -127,6 +128,7 @@ static void meet_again(const pleat__requests *requests, two_walks *walks)
     for (uint32_t skip = 1; skip <= SKIPPED; skip++)
         for (uint32_t in_b = 0; in_b <= skip; in_b++) {
             uint32_t a = walks->a + skip - in_b, b = walks->b + in_b;
+            walks->compared++;
             if (a + GRAM <= walks->a_end && b + GRAM <= walks->b_end && same_gram(requests, a, b)) {
                 walks->a = a;
                 walks->b = b;
@@ -140,11 +142,12 @@ static void meet_again(const pleat__requests *requests, two_walks *walks)
 /* Requests of the steady one that come behind `begin` as they do behind its own beginning, but for
  * a few between them that come in one of both: the first time around libraries make their
  * workspaces. (Counted by their numbers alone, a workspace in the first layer sent the beginning
- * one layer on, and 107 of 3,230 requests of a GPT-2's start had no place.) */
+ * one layer on, and 107 of 3,230 requests of a GPT-2's start had no place.) Adds what it compared
+ * to *work. */
 static uint32_t count_abreast(const pleat__requests *requests, const pleat__stretch *steady,
-                              uint32_t end, uint32_t begin)
+                              uint32_t end, uint32_t begin, uint64_t *work)
 {
-    two_walks walks = {steady->item, steady->item + steady->items, begin, end};
+    two_walks walks = {steady->item, steady->item + steady->items, begin, end, 0};
     uint32_t count = 0;
     while (walks.a < walks.a_end && walks.b < walks.b_end) {
         if (!same_request(requests, walks.a, walks.b)) {
@@ -155,6 +158,7 @@ static uint32_t count_abreast(const pleat__requests *requests, const pleat__stre
         walks.a++;
         walks.b++;
     }
+    *work += walks.compared + count;
     return count;
 }
 
@@ -199,15 +203,15 @@ static uint32_t find_beginnings(const pleat__requests *requests, const pleat__st
                                 pleat__stretch within, beginning best[ALIGNED])
 {
     uint32_t end = within.item + within.items, tried = 0, count = 0;
-    uint32_t most = WORK / (steady->items + 1);
-    most = most > BEGINNINGS ? most : BEGINNINGS;
+    uint64_t work = 0;
     uint32_t least = (uint32_t)((uint64_t)steady->items * AGREE_PERCENT / 100);
-    for (uint32_t begin = within.item; begin + least <= end && tried < most; begin++) {
+    for (uint32_t begin = within.item; begin + least <= end; begin++) {
         if (!may_begin(requests, steady, end, begin))
             continue;
-        beginning one = {begin, count_abreast(requests, steady, end, begin)};
+        if (tried++ >= BEGINNINGS && work > WORK)
+            break;
+        beginning one = {begin, count_abreast(requests, steady, end, begin, &work)};
         count = keep_best(best, count, ALIGNED, one);
-        tried++;
     }
     return count;
 }
@@ -217,12 +221,13 @@ static uint32_t find_beginnings(const pleat__requests *requests, const pleat__st
 static uint32_t refine_beginning(const pleat__requests *requests, const pleat__stretch *steady,
                                  pleat__stretch within, uint32_t begin)
 {
+    uint64_t work = 0; /* SKIPPED times a head: bounded by itself */
     uint32_t end = within.item + within.items;
     pleat__stretch head = *steady;
     head.items = head.items < HEAD ? head.items : HEAD;
-    uint32_t best = begin, most = count_abreast(requests, &head, end, begin);
+    uint32_t best = begin, most = count_abreast(requests, &head, end, begin, &work);
     for (uint32_t back = 1; back <= SKIPPED && back <= begin - within.item; back++) {
-        uint32_t many = count_abreast(requests, &head, end, begin - back);
+        uint32_t many = count_abreast(requests, &head, end, begin - back, &work);
         if (many > most) {
             most = many;
             best = begin - back;

@@ -64,21 +64,19 @@ static pleat_result unroll_phases(pleat_plan *plan)
     return PLEAT_OK;
 }
 
-/* A slot in one of the copies. `events` are those of one iteration. */
+/* A slot in one of the copies, in whose phases it is. `events` are those of one iteration. */
 static pleat__slot copy_of(const unroll_job *job, uint32_t index, uint32_t copy, uint32_t events)
 {
     pleat__slot slot = job->plan->steady.slots[index];
-    uint32_t freed = slot.free_at, behind = job->behind[index];
-    uint32_t later = 0; /* iterations */
-    if (behind != PLEAT__NEVER) {
-        freed = behind;
-        later = 1;
-    } else if (freed != PLEAT__NEVER) {
-        later = freed <= slot.alloc_at;
-    }
+    uint32_t behind = job->behind[index];
+    uint32_t freed = behind != PLEAT__NEVER ? behind : slot.free_at;
+    bool outlives = behind != PLEAT__NEVER || freed <= slot.alloc_at;
     slot.alloc_at += copy * events;
     if (freed != PLEAT__NEVER)
-        slot.free_at = (copy + later) % COPIES * events + freed;
+        slot.free_at = (copy + outlives) % COPIES * events + freed;
+    pleat__set_phases(&job->plan->steady, &slot);
+    if (behind != PLEAT__NEVER || (slot.class != PLEAT__CLASS_DYNAMIC && outlives))
+        slot.class = PLEAT__CLASS_CROSSING;
     return slot;
 }
 
@@ -91,13 +89,8 @@ static pleat_result unroll(unroll_job *job)
     if (slots == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u slots", COPIES * count);
     PLEAT_TRY(unroll_phases(plan));
-    for (uint32_t i = 0; i < COPIES * count; i++) {
-        pleat__slot *slot = &slots[i];
-        *slot = copy_of(job, i % count, i / count, events);
-        pleat__set_phases(steady, slot);
-        if (slot->class != PLEAT__CLASS_DYNAMIC || job->behind[i % count] != PLEAT__NEVER)
-            slot->class = pleat__steady_class(slot);
-    }
+    for (uint32_t i = 0; i < COPIES * count; i++)
+        slots[i] = copy_of(job, i % count, i / count, events);
     pleat__arena_free(plan->arena, steady->slots);
     steady->slots = slots;
     steady->slot_count = COPIES * count;

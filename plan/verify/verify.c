@@ -225,8 +225,8 @@ static pleat_result check_unrolled(const pleat_plan *plan)
     uint32_t slots = pleat__iteration_slots(plan), events = pleat__iteration_events(plan);
     if (plan->unroll == 1)
         return PLEAT_OK;
-    if (plan->recipe != NULL || steady->slot_count % plan->unroll != 0 ||
-        steady->events % plan->unroll != 0)
+    if (plan->recipe != NULL || plan->reusable_count != 0 ||
+        steady->slot_count % plan->unroll != 0 || steady->events % plan->unroll != 0)
         return SHAPE("%u slots and %u events of %u iterations", steady->slot_count, steady->events,
                      plan->unroll);
     for (uint32_t i = slots; i < steady->slot_count; i++) {

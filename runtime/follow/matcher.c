@@ -264,9 +264,9 @@ static bool gram_is(const pleat__matcher *matcher, uint32_t last, const uint64_t
     return true;
 }
 
-/* Items from the cursor to another one, ahead or behind. Behind the last one the iteration begins
- * again: a job that did something else between two iterations is there. */
-static uint32_t distance_to(const pleat__matcher *matcher, uint32_t item)
+/* Behind the last item the iteration begins again: a job that did something else between two
+ * iterations is there. */
+uint32_t pleat__matcher_distance(const pleat__matcher *matcher, uint32_t item)
 {
     if (item < matcher->cursor) {
         uint32_t behind = matcher->cursor - item;
@@ -294,7 +294,7 @@ bool pleat__matcher_resync(pleat__matcher *matcher, const uint64_t recent[PLEAT_
         if (entry >= matcher->gram_count || matcher->grams[entry].hash != hash ||
             (last < matcher->begin && last < cursor) || !gram_is(matcher, last, recent))
             continue;
-        uint32_t away = distance_to(matcher, last);
+        uint32_t away = pleat__matcher_distance(matcher, last);
         if (away < least) {
             least = away;
             best = entry;

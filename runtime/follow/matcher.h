@@ -69,6 +69,8 @@ uint32_t pleat__matcher_left(const pleat__matcher *matcher);
 /* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
  * know; one that knows its place keeps it. */
 void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item);
+/* Items from the cursor to another one, ahead, behind or around. */
+uint32_t pleat__matcher_distance(const pleat__matcher *matcher, uint32_t item);
 /* The next request is the one at `cursor`. */
 void pleat__matcher_jump(pleat__matcher *matcher, uint32_t cursor);
 /* Slow path of pleat__matcher_next: the request is not the one at the cursor. */

@@ -328,10 +328,10 @@ void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const ple
 
 void pleat__schedule_enter(pleat__schedule *schedule, const char *name)
 {
-    uint32_t cursor = schedule->matcher.cursor, best = PLEAT__NO_ITEM, least = UINT32_MAX;
+    uint32_t best = PLEAT__NO_ITEM, least = UINT32_MAX;
     for (uint32_t i = 0; i < schedule->phase_count; i++) {
         uint32_t item = schedule->phases[i].item;
-        uint32_t away = item > cursor ? item - cursor : cursor - item;
+        uint32_t away = pleat__matcher_distance(&schedule->matcher, item);
         if (away < least && strcmp(schedule->phases[i].name, name) == 0) {
             least = away;
             best = item;

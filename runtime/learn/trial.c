@@ -57,7 +57,7 @@ static uint64_t bytes_of(const pleat__sequence *sequence, pleat__class class)
 static uint64_t may_vary(const pleat_plan *plan, uint64_t most)
 {
     uint64_t first = bytes_of(&plan->first, PLEAT__CLASS_DYNAMIC),
-             steady = bytes_of(&plan->steady, PLEAT__CLASS_DYNAMIC);
+             steady = bytes_of(&plan->steady, PLEAT__CLASS_DYNAMIC) / plan->unroll;
     uint64_t bytes = first > steady ? first : steady;
     return plan->recipe != NULL || bytes > most ? most : bytes;
 }

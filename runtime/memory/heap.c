@@ -208,18 +208,46 @@ static bool take_behind(pleat__heap *heap, uint8_t zone, uint32_t granules, plea
     return true;
 }
 
+/* A free chunk behind the plan's serves small requests, as one did that they left. */
+static pleat_result refill_behind(pleat__heap *heap, uint8_t zone)
+{
+    pleat__free_runs *large = &heap->zones[pleat__zone_large(zone)];
+    uint32_t shift = heap->pool->occupancy.shift;
+    pleat__run run = pleat__free_runs_from(large, heap->planned << shift);
+    for (uint32_t seen = 0; run.count != 0 && seen < BEHIND_MOST; seen++) {
+        pleat__chunk_run whole = pleat__whole_chunks(&heap->pool->occupancy, run);
+        if (whole.end > whole.first) {
+            pleat__run chunk = {whole.first << shift, heap->pool->occupancy.full};
+            PLEAT_TRY(pleat__free_runs_reserve(large, 2));
+            PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
+            pleat__free_runs_carve(large, chunk);
+            heap->zone_of[whole.first] = zone;
+            return pleat__zone_add(heap, zone, chunk);
+        }
+        run = pleat__free_runs_from(large, run.begin + run.count);
+    }
+    return PLEAT_OK;
+}
+
 /* PLEAT_E_NOT_FOUND, without a text: there is no memory for it. */
 static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t zone, bool makes,
                                  pleat__place *place)
 {
-    PLEAT_TRY(pleat__heap_sync(heap));
-    if (take_behind(heap, zone, granules, place))
-        return PLEAT_OK;
     uint32_t chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
     uint32_t behind = heap->pool->count - heap->planned;
     uint32_t most = heap->planned_varies ? 1 : heap->planned / BESIDE_SHARE;
     /* Numbers of chunks that are gone would be taken first, among the plan's. */
-    if (!makes || heap->waking_marks == 0 || heap->pool->absent != 0 || behind + chunks > most)
+    bool may_make =
+        makes && heap->waking_marks != 0 && heap->pool->absent == 0 && behind + chunks <= most;
+    PLEAT_TRY(pleat__heap_sync(heap));
+    if (take_behind(heap, zone, granules, place))
+        return PLEAT_OK;
+    if (pleat__zone_is_small(zone)) {
+        PLEAT_TRY(refill_behind(heap, zone));
+        if (take_behind(heap, zone, granules, place))
+            return PLEAT_OK;
+    }
+    if (!may_make)
         return PLEAT_E_NOT_FOUND;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     pleat_result result = pleat__heap_make(heap, zone, chunks);
@@ -237,6 +265,7 @@ pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules, uint
     *stitched = false;
     if (heap->planned != 0)
         result = place_behind(heap, granules, zone, makes, place);
+    heap->asked += result != PLEAT_E_NOT_FOUND;
     return result == PLEAT_E_NOT_FOUND ? pleat__heap_alloc(heap, granules, stream, place, stitched)
                                        : result;
 }

@@ -135,8 +135,8 @@ typedef struct pleat__heap {
                              learn/judge.h) */
     uint8_t waking_marks; /* marks until then: what rests is about to be wanted by a plan's first
                             iteration, and a hole there is as good as any (D272) */
-    uint32_t planned;     /* chunks of the plan that is followed: what it has no place for lies
-                             behind them, first (D450, D517); 0: anywhere */
+    uint32_t planned;     /* chunks of the plan that was loaded: what has no place lies behind them,
+                             first, also once it is left (D450, D517); 0: anywhere */
     bool planned_varies;  /* ... and its sizes vary: a chunk at most is made there (D518) */
     bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
                              its places stay */

@@ -131,6 +131,13 @@ static void unroll_gives_what_waits_for_its_like_two_places(void **state)
     assert_int_equal(count_without_place(&plan->first), 0);
     /* Two batches live when the second is there, and at the peak one: nothing is taken for both. */
     assert_true(plan->physical_bytes <= plan->max_live_bytes + 2 * plan->chunk_bytes);
+    /* What is freed in the next iteration crosses in both. */
+    uint32_t crossing[2] = {0};
+    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
+        crossing[i / (uint32_t)summary.iteration_requests] +=
+            plan->steady.slots[i].class == PLEAT__CLASS_CROSSING;
+    assert_int_equal(crossing[0], 1 + LAYERS);
+    assert_int_equal(crossing[1], 1 + LAYERS);
     const pleat__slot *one = &plan->steady.slots[0];
     const pleat__slot *other = &plan->steady.slots[summary.iteration_requests];
     assert_int_equal(one->size, 40 * MIB);
@@ -288,6 +295,9 @@ static void unroll_of_unlike_iterations_is_refused(void **state)
     steady->events++;
     assert_refused(plan, "of 2 iterations");
     steady->events--;
+    plan->reusable_count = 1;
+    assert_refused(plan, "of 2 iterations");
+    plan->reusable_count = 0;
     assert_ok(pleat_plan_verify(plan, trace));
     /* What a slot of either iteration says is held against the recorded one. */
     for (uint32_t i = 3; i < 2 * slots; i += slots) {

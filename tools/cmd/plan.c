@@ -348,7 +348,7 @@ static void put_field(FILE *file, const char *text)
 }
 
 static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
-                          const pleat__sequence *sequence)
+                          const pleat__sequence *sequence, uint32_t requests)
 {
     bool has_phases = footprint_has_phases(plan);
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
@@ -356,7 +356,8 @@ static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
         const char *phase = slot->alloc_phase < sequence->phase_count
                                 ? plan->labels[sequence->phases[slot->alloc_phase].label]
                                 : "";
-        fprintf(file, "%s,%u,%llu,%u,", name, i, (unsigned long long)slot->size, slot->alloc_at);
+        fprintf(file, "%s,%u,%llu,%u,", name, i % requests, (unsigned long long)slot->size,
+                slot->alloc_at);
         if (slot->free_at != PLEAT__NEVER)
             fprintf(file, "%u", slot->free_at);
         fputc(',', file);
@@ -376,8 +377,8 @@ static pleat_result dump(const pleat_plan *plan, const char *path)
     if (file == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", path);
     fputs("sequence,request,size,lower,upper,place,class,phase,stream\n", file);
-    dump_sequence(file, "first", plan, &plan->first);
-    dump_sequence(file, "steady", plan, &plan->steady);
+    dump_sequence(file, "first", plan, &plan->first, plan->first.slot_count);
+    dump_sequence(file, "steady", plan, &plan->steady, pleat__iteration_slots(plan));
     bool failed = ferror(file) != 0;
     failed |= fclose(file) != 0;
     pleat_result result = failed ? pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", path)

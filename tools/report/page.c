@@ -163,6 +163,20 @@ static uint32_t add_lanes(const pleat_plan *plan, uint32_t *boxes)
     return plan->lane_count;
 }
 
+/* The recording's request that a steady slot is. Of an unrolled plan the last iteration is the
+ * recorded one, and the one before is there where it has the same size. */
+static uint32_t request_of(const footprint *f, uint32_t slot)
+{
+    const pleat_plan *plan = f->plan;
+    uint32_t before = plan->steady.slot_count - pleat__iteration_slots(plan);
+    uint64_t request = (uint64_t)plan->steady_request + slot;
+    if (request < before || request - before >= f->requests.count)
+        return NO_REQUEST;
+    request -= before;
+    bool is_it = before == 0 || f->requests.items[request].size == plan->steady.slots[slot].size;
+    return is_it ? (uint32_t)request : NO_REQUEST;
+}
+
 static pleat_result put_boxes(const page *p)
 {
     const pleat_plan *plan = p->f->plan;
@@ -177,9 +191,7 @@ static pleat_result put_boxes(const page *p)
             add_box(p->f, &plan->first.slots[i], i, boxes + BOX_WORDS * count++);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
         if (plan->steady.slots[i].place != PLEAT__NOWHERE)
-            add_box(p->f, &plan->steady.slots[i],
-                    plan->steady_request + i % pleat__iteration_slots(plan),
-                    boxes + BOX_WORDS * count++);
+            add_box(p->f, &plan->steady.slots[i], request_of(p->f, i), boxes + BOX_WORDS * count++);
     put_array(p->out, "boxes", boxes, count * BOX_WORDS * sizeof *boxes);
     pleat__arena_free(p->f->arena, boxes);
     return PLEAT_OK;

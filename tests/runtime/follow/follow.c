@@ -405,6 +405,11 @@ static void follow_small_stray_beside_dynamic_requests_is_in_no_way(void **state
     p.slots[JOB_REQUESTS / 2].lane = PLEAT__NO_LANE;
     job_start(&j, "pleat", &p.plan, 0);
     job_tensor stray = job_alloc(&j, 512, 0), held = job_alloc(&j, 3 * JOB_PAGE, 0);
+    /* One that goes leaves its chunk to the next, and to one that stays. */
+    for (int i = 0; i < 20; i++) {
+        job_free(&j, &stray);
+        stray = job_alloc(&j, 512, 0);
+    }
     run_marked(&j, &shape, 5);
     pleat_stats stats = pleat_stats_of(j.runtime);
     assert_int_equal(stats.slot_busy, 0);

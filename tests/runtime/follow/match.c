@@ -108,6 +108,10 @@ static void match_mark_is_the_nearest_of_two_iterations(void **state)
         pleat__matcher_mark(&f->matcher);
         assert_int_equal(f->matcher.cursor, cursors[i][1]);
     }
+    /* Behind the last item comes the first one again. */
+    pleat__matcher_jump(&f->matcher, ITEMS - 3);
+    assert_int_equal(pleat__matcher_distance(&f->matcher, first), 3);
+    assert_int_equal(pleat__matcher_distance(&f->matcher, first + half), half - 3);
     /* What is left of either may come behind its mark. */
     for (uint32_t end = first + half; end <= ITEMS; end += half) {
         pleat__matcher_jump(&f->matcher, end - 2);
