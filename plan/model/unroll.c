@@ -12,7 +12,6 @@
 #include <plan/model/model.h>
 
 #include <internal/error.h>
-#include <string.h>
 
 #define COPIES 2u
 

@@ -211,19 +211,14 @@ static bool take_behind(pleat__heap *heap, uint8_t zone, uint32_t granules, plea
 /* A free chunk behind the plan's serves small requests, as one did that they left. */
 static pleat_result refill_behind(pleat__heap *heap, uint8_t zone)
 {
-    pleat__free_runs *large = &heap->zones[pleat__zone_large(zone)];
+    const pleat__free_runs *large = &heap->zones[pleat__zone_large(zone)];
     uint32_t shift = heap->pool->occupancy.shift;
     pleat__run run = pleat__free_runs_from(large, heap->planned << shift);
     for (uint32_t seen = 0; run.count != 0 && seen < BEHIND_MOST; seen++) {
         pleat__chunk_run whole = pleat__whole_chunks(&heap->pool->occupancy, run);
-        if (whole.end > whole.first) {
-            pleat__run chunk = {whole.first << shift, heap->pool->occupancy.full};
-            PLEAT_TRY(pleat__free_runs_reserve(large, 2));
-            PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
-            pleat__free_runs_carve(large, chunk);
-            heap->zone_of[whole.first] = zone;
-            return pleat__zone_add(heap, zone, chunk);
-        }
+        if (whole.end > whole.first)
+            return pleat__heap_lend_chunk(
+                heap, zone, (pleat__run){whole.first << shift, heap->pool->occupancy.full});
         run = pleat__free_runs_from(large, run.begin + run.count);
     }
     return PLEAT_OK;

@@ -242,6 +242,16 @@ static pleat__run find_chunk(const pleat__heap *heap, const pleat__free_runs *zo
     return (pleat__run){0, 0};
 }
 
+pleat_result pleat__heap_lend_chunk(pleat__heap *heap, uint8_t small, pleat__run chunk)
+{
+    pleat__free_runs *large = &heap->zones[pleat__zone_large(small)];
+    PLEAT_TRY(pleat__free_runs_reserve(large, 2));
+    PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[small], 2));
+    pleat__free_runs_carve(large, chunk);
+    heap->zone_of[pleat__chunk_of(heap->pool, chunk.begin)] = small;
+    return pleat__zone_add(heap, small, chunk);
+}
+
 pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
 {
     uint8_t large = pleat__zone_large(small);
@@ -255,11 +265,7 @@ pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
         whole = find_chunk(heap, zone);
         PLEAT_CHECK(whole.count != 0);
     }
-    PLEAT_TRY(pleat__free_runs_reserve(zone, 2));
-    PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[small], 2));
-    pleat__free_runs_carve(zone, whole);
-    heap->zone_of[pleat__chunk_of(heap->pool, whole.begin)] = small;
-    return pleat__zone_add(heap, small, whole);
+    return pleat__heap_lend_chunk(heap, small, whole);
 }
 
 uint64_t pleat__streams_kept(const pleat__heap *heap, const pleat__fences *fences)

@@ -76,7 +76,10 @@ pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32
  * runs first, until it returns false. pre: the sets are up to date. */
 void pleat__heap_each_whole(const pleat__heap *heap, uint8_t zone,
                             bool (*visit)(void *context, uint32_t first), void *context);
-/* A chunk of the large zone for small requests. */
+/* A free chunk of the large zone serves small requests until it is free again. */
+PLEAT_NODISCARD pleat_result pleat__heap_lend_chunk(pleat__heap *heap, uint8_t small,
+                                                    pleat__run chunk);
+/* The same of whichever there is, else of a new one. */
 PLEAT_NODISCARD pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small);
 
 #endif

@@ -200,17 +200,24 @@ static void one_trace_of_several_x_makes_a_recipe(void **state)
     }
 }
 
-static void options_of_a_recipe_are_noted_alike_in_every_locale(void **state)
+/* A job of six sizes in which a request follows them. */
+static job six_iterations(test_random *random)
 {
-    (void)state;
-    test_random random = test_random_begin(__func__, 0x0e9);
-    job j = random_job(&random, false);
+    job j = random_job(random, false);
     j.kinds[0] = (kind){.linear = 12000};
     j.iterations = 6;
     for (uint32_t i = 0; i < 6; i++) {
         j.us[i] = 10 + i * 7 % 11;
         j.vs[i] = 1;
     }
+    return j;
+}
+
+static void options_of_a_recipe_are_noted_alike_in_every_locale(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x0e9);
+    job j = six_iterations(&random);
     test_commas_begin();
     const pleat_trace *trace = trace_of(&j);
     const pleat__elastic_options options = {.plan = &small_chunks};
@@ -227,13 +234,7 @@ static void recipe_is_held_against_each_size_of_the_trace(void **state)
 {
     (void)state;
     test_random random = test_random_begin(__func__, 0x0e8);
-    job j = random_job(&random, false);
-    j.kinds[0] = (kind){.linear = 12000};
-    j.iterations = 6;
-    for (uint32_t i = 0; i < 6; i++) {
-        j.us[i] = 10 + i * 7 % 11;
-        j.vs[i] = 1;
-    }
+    job j = six_iterations(&random);
     const pleat_trace *trace = trace_of(&j);
     const pleat__elastic_options options = {.plan = &small_chunks};
     pleat_plan *plan;
