@@ -163,17 +163,16 @@ static pleat_result lay_out(struct planning *planning)
         result = fold(planning, places);
     pleat__arena_free(planning->scratch, places);
     PLEAT_TRY(result);
-    uint8_t *handed = NULL;
-    /* Lanes change their places yet, and may be any of their window's requests'. */
-    if (!planning->options.no_fold && plan->lane_count == 0)
-        PLEAT_TRY(pleat__handover_make(&planning->model.problem, plan->chunk_bytes,
-                                       planning->options.max_maps, planning->scratch,
-                                       &planning->layout, &handed));
-    keep_places(planning);
     if (plan->lane_count != 0)
         PLEAT_TRY(pleat__lanes_widen(&planning->model.problem, &planning->layout,
                                      planning->model.item_count, planning->options.lane_margin,
                                      planning->scratch, plan));
+    uint8_t *handed = NULL;
+    if (!planning->options.no_fold)
+        PLEAT_TRY(pleat__handover_make(&planning->model.problem, plan, planning->model.item_count,
+                                       planning->options.max_maps, planning->scratch,
+                                       &planning->layout, &handed));
+    keep_places(planning);
     pleat__plan_step(planning->watch, "first");
     PLEAT_TRY(
         pleat__first_make(&planning->model, &planning->layout, handed, planning->scratch, plan));

@@ -59,6 +59,8 @@ typedef struct chunk_state {
 typedef struct handover {
     const pleat__problem *problem;
     const pleat__layout *layout;
+    const pleat_plan *plan;
+    uint32_t first_lane; /* its lanes are the problem's items from here on */
     pleat__arena *arena;
     uint64_t chunk_bytes;
     chunk_state *chunks; /* by base page */
@@ -116,12 +118,14 @@ static pleat_result add_use(handover *h, uint32_t chunk, use made)
 static pleat_result list_item(handover *h, uint32_t i)
 {
     const pleat__item *item = &h->problem->items[i];
+    bool is_lane = i >= h->first_lane;
+    uint64_t size = is_lane ? h->plan->lanes[i - h->first_lane].bytes : item->size;
     uint64_t first = h->layout->places[i] / h->chunk_bytes;
-    uint64_t last = (h->layout->places[i] + item->size - 1) / h->chunk_bytes;
+    uint64_t last = (h->layout->places[i] + size - 1) / h->chunk_bytes;
     for (uint64_t page = first; page <= last; page++) {
         uint32_t chunk = h->layout->pages[page];
         h->chunks[chunk].stream = item->stream;
-        if (item->fixed != UINT64_MAX || pleat__item_always(h->problem, i)) {
+        if (is_lane || item->fixed != UINT64_MAX || pleat__item_always(h->problem, i)) {
             h->chunks[chunk].pinned = true;
             continue;
         }
@@ -469,22 +473,24 @@ static bool has_several_streams(const pleat__problem *problem)
     return false;
 }
 
-pleat_result pleat__handover_make(const pleat__problem *problem, uint64_t chunk_bytes,
-                                  uint32_t max_maps, pleat__arena *arena, pleat__layout *layout,
-                                  uint8_t **handed)
+pleat_result pleat__handover_make(const pleat__problem *problem, const pleat_plan *plan,
+                                  uint32_t first_lane, uint32_t max_maps, pleat__arena *arena,
+                                  pleat__layout *layout, uint8_t **handed)
 {
     *handed = NULL;
     uint64_t live = 0;
     if (!problem->circular || !has_several_streams(problem))
         return PLEAT_OK;
     PLEAT_TRY(pleat__max_live(problem, arena, &live));
-    uint64_t floor = pleat__ceil_div(live, chunk_bytes);
+    uint64_t floor = pleat__ceil_div(live, plan->chunk_bytes);
     if (layout->chunks <= floor)
         return PLEAT_OK;
     handover h = {.problem = problem,
                   .layout = layout,
+                  .plan = plan,
+                  .first_lane = first_lane,
                   .arena = arena,
-                  .chunk_bytes = chunk_bytes,
+                  .chunk_bytes = plan->chunk_bytes,
                   .last = NONE};
     uint32_t got = 0;
     bool fits;

@@ -11,19 +11,22 @@
  * size (D512 in docs/decisions.md).
  *
  * Such chunks are named in the plan (pleat_plan.handed). At no time are requests of two streams on
- * one of them; whoever takes one that was another stream's waits for that stream first.
+ * one of them; whoever takes one that was another stream's waits for that stream first. A lane's
+ * chunks stay as they are: when it is in use, and by how much of it, is known at run time alone
+ * (D532).
  */
 #ifndef PLEAT_PLAN_FOLD_HANDOVER_H
 #define PLEAT_PLAN_FOLD_HANDOVER_H
 
 #include <plan/fold/fold.h>
 
-/* Changes the layout: fewer chunks, more views. *handed: of each base page, 1 where its chunk is
- * handed over; from `arena`, NULL where there is nothing to gain. `max_maps` of alias pages in all;
- * 0: no limit. */
+/* Changes the layout: fewer chunks, more views. The plan's lanes, as long as they have become, are
+ * the problem's items from `first_lane` on. *handed: of each base page, 1 where its chunk is handed
+ * over; from `arena`, NULL where there is nothing to gain. `max_maps` of alias pages in all; 0: no
+ * limit. */
 PLEAT_NODISCARD pleat_result pleat__handover_make(const pleat__problem *problem,
-                                                  uint64_t chunk_bytes, uint32_t max_maps,
-                                                  pleat__arena *arena, pleat__layout *layout,
-                                                  uint8_t **handed);
+                                                  const pleat_plan *plan, uint32_t first_lane,
+                                                  uint32_t max_maps, pleat__arena *arena,
+                                                  pleat__layout *layout, uint8_t **handed);
 
 #endif
