@@ -153,17 +153,24 @@ static bool is_followed_by_its_like(const pleat__iteration *iteration, uint32_t 
 }
 
 /* A request that outlives its iteration is seen whole in a profile that another follows: behind the
- * last iteration comes what the end of the job does. */
+ * last iteration comes what the end of the job does. Its longest life counts: losses are kept until
+ * a logging step, and one that has a slot for its shortest life is in the way of all that has the
+ * same memory behind it (D534). */
 uint32_t pleat__freed_behind(const pleat__model *model, uint32_t index)
 {
     pleat__stretch steady = model->iteration.steady;
+    uint32_t longest = PLEAT__NEVER;
     for (uint32_t p = 0; p < model->iteration.profile_count; p++) {
         const pleat__request *other = partner(model, p, index);
-        if (other != NULL && other->free_at >= model->iteration.profiles[p].end_at &&
-            is_followed_by_its_like(&model->iteration, p))
-            return freed_behind(other, model->iteration.profiles[p]);
+        if (other == NULL || !is_followed_by_its_like(&model->iteration, p))
+            continue;
+        uint32_t behind = freed_behind(other, model->iteration.profiles[p]);
+        if (behind != PLEAT__NEVER && (longest == PLEAT__NEVER || behind > longest))
+            longest = behind;
     }
-    return freed_behind(&model->requests.items[steady.item + index], steady);
+    return longest != PLEAT__NEVER
+               ? longest
+               : freed_behind(&model->requests.items[steady.item + index], steady);
 }
 
 /* When a request of the steady iteration is freed, relative to an iteration's beginning. NEVER: it
@@ -172,9 +179,9 @@ static uint32_t steady_free(const pleat__model *model, uint32_t index)
 {
     pleat__stretch steady = model->iteration.steady;
     const pleat__request *request = &model->requests.items[steady.item + index];
-    if (request->free_at < steady.end_at)
-        return request->free_at - steady.begin_at;
     uint32_t behind = pleat__freed_behind(model, index);
+    if (behind == PLEAT__NEVER && request->free_at < steady.end_at)
+        return request->free_at - steady.begin_at;
     return behind <= request->alloc_at - steady.begin_at ? behind : PLEAT__NEVER;
 }
 

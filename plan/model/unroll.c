@@ -21,8 +21,8 @@ typedef struct unroll_job {
     uint32_t *behind; /* of each slot: when it is freed in the next iteration, or NEVER */
 } unroll_job;
 
-/* Whether the slot is dynamic for nothing but its life; *behind is when it is freed in the next
- * iteration. */
+/* Whether the slot is dynamic for nothing but its life, which ends in the next iteration, at
+ * *behind; else that is NEVER. */
 static bool lives_longer(const unroll_job *job, uint32_t index, uint32_t *behind)
 {
     const pleat__slot *slot = &job->plan->steady.slots[index];
@@ -31,8 +31,10 @@ static bool lives_longer(const unroll_job *job, uint32_t index, uint32_t *behind
     if (slot->class != PLEAT__CLASS_DYNAMIC || slot->free_at != PLEAT__NEVER ||
         !pleat__is_same_everywhere(job->model, index, &largest))
         return false;
-    *behind = pleat__freed_behind(job->model, index);
-    return *behind < job->plan->steady.events;
+    uint32_t freed = pleat__freed_behind(job->model, index);
+    if (freed < job->plan->steady.events)
+        *behind = freed;
+    return freed < job->plan->steady.events;
 }
 
 static uint64_t find_longer(unroll_job *job)

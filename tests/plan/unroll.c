@@ -11,9 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MIB    (1ull << 20)
-#define LAYERS 10
-#define LOADED 200 /* layers' worth of requests of a model's load */
+#define MIB       (1ull << 20)
+#define LAYERS    10
+#define LOGS_MOST 3
+#define LOADED    200 /* layers' worth of requests of a model's load */
 
 /* A loop as programs have it: the batch is moved to the device while its variable still holds the
  * one before. */
@@ -21,9 +22,11 @@ typedef struct loop {
     test_jobber j;
     uint64_t batch_bytes;
     uint16_t batch_stream;
-    bool varies; /* one request of each layer has another size in each iteration */
-    bool loads;  /* weights are loaded in one type and kept in another, behind a mark */
+    bool varies;   /* one request of each layer has another size in each iteration */
+    bool loads;    /* weights are loaded in one type and kept in another, behind a mark */
+    uint32_t logs; /* losses are kept, and freed once so many iterations; 0: there are none */
     uint32_t batch;
+    uint32_t losses[LOGS_MOST];
     uint32_t gradients[LAYERS];
 } loop;
 
@@ -64,6 +67,8 @@ static void iterate(loop *l, uint32_t number)
         test_job_free(&l->j, odd);
         test_job_free(&l->j, wide);
     }
+    if (l->logs != 0)
+        l->losses[number % l->logs] = take(l, 4, 0);
     for (uint32_t i = 0; number != 0 && i < LAYERS; i++)
         test_job_free(&l->j, l->gradients[i]);
     for (uint32_t i = LAYERS; i-- > 0;) {
@@ -72,6 +77,8 @@ static void iterate(loop *l, uint32_t number)
     }
     for (uint32_t i = 0; number == 0 && i < LAYERS; i++)
         (void)take(l, (11 + i % 2) * MIB, 0); /* the optimizer's states */
+    for (uint32_t i = 0; i < l->logs && (number + 1) % l->logs == 0; i++)
+        test_job_free(&l->j, l->losses[i]);
     test_job_add(&l->j, PLEAT_EVENT_MARK, 0, 0, 0);
 }
 
@@ -144,6 +151,30 @@ static void unroll_gives_what_waits_for_its_like_two_places(void **state)
     assert_int_equal(other->size, 40 * MIB);
     assert_true(one->place + 40 * MIB <= other->place || other->place + 40 * MIB <= one->place);
     end(plan, trace);
+}
+
+/* What is kept until a logging step has no slot, whichever iteration is the steady one: in one of
+ * its shortest life it would be in the way of what lies there next. Two that take turns may be
+ * enough for one that goes in the next iteration. */
+static void unroll_longest_life_counts(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 8; round++) {
+        loop l = loop_of(round & 1 ? 512 : 64 * MIB);
+        pleat_trace *trace;
+        l.logs = round & 2 ? 2 : LOGS_MOST;
+        pleat_plan *plan = plan_of(&l, 8 + round / 4, NULL, &trace);
+        uint32_t losses = 0;
+        bool takes_turns = plan->unroll == 2 && l.logs == 2;
+        for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
+            const pleat__slot *slot = &plan->steady.slots[i];
+            losses += slot->size == 4;
+            assert_true(slot->size != 4 || slot->place == PLEAT__NOWHERE || takes_turns);
+        }
+        assert_int_equal(losses, plan->unroll);
+        assert_int_equal(plan->unroll, round & 1 ? 1 : 2);
+        end(plan, trace);
+    }
 }
 
 /* It shares a chunk beside the plan, which has half as many slots so. */
@@ -312,6 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unroll_gives_what_waits_for_its_like_two_places),
+        cmocka_unit_test(unroll_longest_life_counts),
         cmocka_unit_test(unroll_is_not_for_what_is_small),
         cmocka_unit_test(unroll_needs_no_more_iterations_than_a_plan_does),
         cmocka_unit_test(unroll_has_lanes_in_both_iterations),
