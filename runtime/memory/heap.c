@@ -13,6 +13,9 @@
 /* What lies beside a plan in its first iteration takes at most so great a share of what the plan
  * takes: a job that begins in another way is not served twice over (docs/decisions.md, D451). */
 #define BESIDE_SHARE 16u
+/* And at any time: a share of it, or a chunk for small requests and one for others (D533). */
+#define ALWAYS_SHARE 1024u
+#define ALWAYS_LEAST 2u
 /* Free runs behind a plan's chunks that are looked at (D517). */
 #define BEHIND_MOST 64u
 
@@ -224,16 +227,22 @@ static pleat_result refill_behind(pleat__heap *heap, uint8_t zone)
     return PLEAT_OK;
 }
 
+/* Whether so many more chunks may be made behind the plan's. Numbers of chunks that are gone would
+ * be taken first, among the plan's. */
+static bool may_make_behind(const pleat__heap *heap, uint32_t chunks)
+{
+    bool begins = heap->waking_marks != 0 && !heap->planned_varies;
+    uint32_t most = heap->planned / (begins ? BESIDE_SHARE : ALWAYS_SHARE);
+    return heap->pool->absent == 0 && heap->pool->count - heap->planned + chunks <=
+                                          (most > ALWAYS_LEAST ? most : ALWAYS_LEAST);
+}
+
 /* PLEAT_E_NOT_FOUND, without a text: there is no memory for it. */
 static pleat_result place_behind(pleat__heap *heap, uint32_t granules, uint8_t zone, bool makes,
                                  pleat__place *place)
 {
     uint32_t chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
-    uint32_t behind = heap->pool->count - heap->planned;
-    uint32_t most = heap->planned_varies ? 1 : heap->planned / BESIDE_SHARE;
-    /* Numbers of chunks that are gone would be taken first, among the plan's. */
-    bool may_make =
-        makes && heap->waking_marks != 0 && heap->pool->absent == 0 && behind + chunks <= most;
+    bool may_make = makes && may_make_behind(heap, chunks);
     PLEAT_TRY(pleat__heap_sync(heap));
     if (take_behind(heap, zone, granules, place))
         return PLEAT_OK;

@@ -137,7 +137,8 @@ typedef struct pleat__heap {
                             iteration, and a hole there is as good as any (D272) */
     uint32_t planned;     /* chunks of the plan that was loaded: what has no place lies behind them,
                              first, also once it is left (D450, D517); 0: anywhere */
-    bool planned_varies;  /* ... and its sizes vary: a chunk at most is made there (D518) */
+    bool planned_varies;  /* ... and its sizes vary: no more memory is made for its first iteration
+                             than for any (D518) */
     bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
                              its places stay */
     bool unchecked;       /* setting check:off */
