@@ -57,6 +57,14 @@ static bool take_own(search *s, uint32_t item)
     return lane != PLEAT__NO_LANE && take(s, lane);
 }
 
+/* Whether the plan knows the request and gave it no lane: it outlives the iteration, and in another
+ * request's lane it would be in the way of whatever has the same memory later (D531). */
+static bool has_none(const pleat__schedule *schedule, uint32_t item)
+{
+    return item < schedule->count && schedule->items[item].kind == PLEAT__ITEM_DYNAMIC &&
+           schedule->items[item].lane == PLEAT__NO_LANE;
+}
+
 static bool take_beside(search *s)
 {
     uint32_t cursor = s->schedule->matcher.cursor, tried = PLEAT__NO_LANE;
@@ -78,7 +86,7 @@ bool pleat__schedule_in_lane(pleat__schedule *schedule, pleat__heap *heap, uint3
 {
     search s = {
         .schedule = schedule, .heap = heap, .granules = granules, .stream = stream, .place = place};
-    bool found = take_own(&s, item) || take_beside(&s);
+    bool found = !has_none(schedule, item) && (take_own(&s, item) || take_beside(&s));
     *rests = s.rests;
     return found && !s.rests;
 }

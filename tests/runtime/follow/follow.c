@@ -534,6 +534,50 @@ static void follow_stray_that_stays_costs_what_it_has(void **state)
     finish(&j);
 }
 
+/* What outlives its iteration has no lane: in another's it would be in the way of a slot. */
+static void follow_what_has_no_lane_is_in_no_lane(void **state)
+{
+    (void)state;
+    enum { LANE = 8, IN_IT = 3 };
+    job j;
+    pleat__slot slots[] = {
+        {.size = IN_IT * JOB_PAGE, .class = PLEAT__CLASS_DYNAMIC},
+        {.size = JOB_PAGE, .lane = PLEAT__NO_LANE, .class = PLEAT__CLASS_DYNAMIC},
+        {.size = LANE * JOB_PAGE, .lane = PLEAT__NO_LANE, .class = PLEAT__CLASS_TRANSIENT}};
+    pleat__lane lane = {.bytes = LANE * JOB_PAGE, .end_at = 3};
+    pleat__plan_handle handle = {.chunks = LANE};
+    pleat__plan_map map = {0};
+    pleat_plan plan = {.unroll = 1,
+                       .chunk_bytes = JOB_PAGE,
+                       .virtual_bytes = LANE * JOB_PAGE,
+                       .physical_bytes = LANE * JOB_PAGE,
+                       .steady = {.slots = slots, .slot_count = 3},
+                       .lanes = &lane,
+                       .lane_count = 1,
+                       .handles = &handle,
+                       .handle_count = 1,
+                       .maps = &map,
+                       .map_count = 1};
+    job_tensor kept = {0};
+    job_start(&j, "pleat", &plan, 0);
+    for (int i = 0; i < 6; i++) {
+        assert_ok(pleat_mark(j.runtime));
+        job_tensor a = job_alloc(&j, IN_IT * JOB_PAGE, 0), next = job_alloc(&j, JOB_PAGE, 0);
+        job_free(&j, &kept);
+        kept = next;
+        job_free(&j, &a);
+        job_tensor b = job_alloc(&j, LANE * JOB_PAGE, 0);
+        job_free(&j, &b);
+    }
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.lane, 6);
+    assert_int_equal(stats.planned, 6);
+    assert_int_equal(stats.peak_physical_bytes, (LANE + 2) * JOB_PAGE);
+    job_free(&j, &kept);
+    assert_int_equal(j.errors, 0);
+    job_stop(&j);
+}
+
 /* A slot of many chunks of which one is in use is not made of new memory. */
 static void follow_slot_in_use_is_stitched_from_its_rest(void **state)
 {
@@ -695,6 +739,7 @@ int main(void)
         cmocka_unit_test(follow_stray_of_a_chunk_lies_beside_the_plan_at_any_time),
         cmocka_unit_test(follow_tensor_that_stays_may_come_early),
         cmocka_unit_test(follow_stray_that_stays_costs_what_it_has),
+        cmocka_unit_test(follow_what_has_no_lane_is_in_no_lane),
         cmocka_unit_test(follow_slot_in_use_is_stitched_from_its_rest),
         cmocka_unit_test(follow_plan_for_other_chunks_is_refused),
         cmocka_unit_test(follow_plan_over_the_budget_is_refused_and_leaves_nothing),
