@@ -20,7 +20,8 @@
  * part two, against the trace if there is one:
  *
  *   V5  fingerprint, device and number of requests are the trace's; each slot's size, stream and
- *       times are its request's; with a recipe, the size is its function's at the iteration's x
+ *       times are its request's; with a recipe, the size is its function's at the iteration's x.
+ *       What outlives its iteration lives no shorter than in the one before, where that is its like
  *
  * part three is sweep.c's:
  *
@@ -449,6 +450,13 @@ static bool has_size(const pleat_plan *plan, const pleat__sequence *sequence, ui
     return pleat__rounded(size) == pleat__rounded(bytes);
 }
 
+/* Whether a slot is freed in a later iteration than its own, which ends at event `end`. */
+static bool outlives(const pleat__slot *slot, uint32_t end)
+{
+    return slot->free_at <= slot->alloc_at ||
+           (slot->free_at >= end && slot->free_at != PLEAT__NEVER);
+}
+
 /* `begin_at` is the position of the sequence's first event, and `end` where the iteration ends of
  * which the request is. A slot that outlives it is freed where an earlier iteration's request was,
  * which may not be where this one's was. */
@@ -471,9 +479,7 @@ static pleat_result check_request(const pleat_plan *plan, const pleat_trace *tra
     uint32_t free_at = request->free_at;
     free_at = free_at == PLEAT__NEVER ? free_at : free_at - begin_at;
     free_at = free_at < end ? free_at : PLEAT__NEVER;
-    bool outlives =
-        slot->free_at <= slot->alloc_at || (slot->free_at >= end && slot->free_at != PLEAT__NEVER);
-    if (!outlives && !dynamic && free_at != slot->free_at)
+    if (!outlives(slot, end) && !dynamic && free_at != slot->free_at)
         return WRONG("%s request %u is freed at %u in the plan, at %u in the trace", name, index,
                      slot->free_at, free_at);
     return PLEAT_OK;
@@ -492,6 +498,37 @@ static const pleat__x *find_x(const pleat_plan *plan, const recorded *requests,
     return NULL;
 }
 
+/* Whether the iteration right before the recorded one is its like, request by request. */
+static bool follows_its_like(const pleat_plan *plan, const recorded *requests)
+{
+    uint32_t slots = pleat__iteration_slots(plan), events = pleat__iteration_events(plan);
+    if (plan->steady_request < slots)
+        return false;
+    const recorded *now = requests + plan->steady_request, *before = now - slots;
+    for (uint32_t i = 0; i < slots; i++)
+        if (now[i].size != before[i].size || now[i].stream != before[i].stream ||
+            now[i].alloc_at - before[i].alloc_at != events)
+            return false;
+    return true;
+}
+
+/* The recorded iteration may be the last, and what it leaves then ends with the job. `before` is
+ * what its like in front has of the same request, which shows how long that lives. */
+static pleat_result check_outliving(const pleat_plan *plan, uint32_t index, const recorded *before)
+{
+    const pleat__slot *slot = &plan->steady.slots[index];
+    bool ends = slot->free_at != PLEAT__NEVER && slot->class != PLEAT__CLASS_PERSISTENT;
+    if (slot->class == PLEAT__CLASS_DYNAMIC || !ends || before->free_at == PLEAT__NEVER)
+        return PLEAT_OK;
+    uint32_t around = slot->free_at <= slot->alloc_at ? plan->steady.events : 0;
+    uint32_t planned = around + slot->free_at - slot->alloc_at;
+    if (planned < before->free_at - before->alloc_at)
+        return WRONG("steady request %u lives for %u events in the plan, and for %u in the trace's "
+                     "iteration before",
+                     index, planned, before->free_at - before->alloc_at);
+    return PLEAT_OK;
+}
+
 static pleat_result check_trace(const pleat_plan *plan, const pleat_trace *trace,
                                 pleat__arena *scratch)
 {
@@ -506,6 +543,7 @@ static pleat_result check_trace(const pleat_plan *plan, const pleat_trace *trace
             check_request(plan, trace, &plan->first, i, &requests[i], 0, plan->first.events, NULL));
     const pleat__x *x = find_x(plan, requests + plan->steady_request, &finder);
     uint32_t slots = pleat__iteration_slots(plan), events = pleat__iteration_events(plan);
+    bool follows = follows_its_like(plan, requests);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const recorded *request = &requests[plan->steady_request + i % slots];
         uint32_t begin_at =
@@ -513,6 +551,8 @@ static pleat_result check_trace(const pleat_plan *plan, const pleat_trace *trace
         uint32_t before = i / slots * events; /* events of the iterations in front; modulo 2^32 */
         PLEAT_TRY(check_request(plan, trace, &plan->steady, i, request, begin_at - before,
                                 before + events, x));
+        if (follows && outlives(&plan->steady.slots[i], before + events))
+            PLEAT_TRY(check_outliving(plan, i, request - slots));
     }
     pleat__arena_free(scratch, requests);
     return PLEAT_OK;

@@ -488,6 +488,44 @@ static void verify_counts_frees_as_streams_have_them(void **state)
     }
 }
 
+/* Four like iterations, the last of them recorded: its batch lives until the second request of the
+ * next iteration is freed, and the batch of the iteration before shows it. */
+static void verify_holds_what_outlives_its_iteration_against_the_one_before(void **state)
+{
+    (void)state;
+    enum { A, B, BATCH, EACH };
+    static const pleat_plan_options options = {
+        .size = sizeof options, .chunk_bytes = 4096, .seconds = 0};
+    test_jobber j = {0};
+    uint16_t stream;
+    pleat_plan *plan;
+    assert_ok(pleat_trace_new(&j.trace));
+    assert_ok(pleat_trace_add_stream(j.trace, 0, &stream));
+    for (int i = 0; i < 5; i++, j.next += EACH) {
+        test_job_add(&j, PLEAT_EVENT_MARK, 0, 0, 0);
+        test_job_add(&j, PLEAT_EVENT_ALLOC, j.next + A, 8000, 0);
+        test_job_free(&j, j.next + A);
+        test_job_add(&j, PLEAT_EVENT_ALLOC, j.next + B, 9000, 0);
+        test_job_free(&j, j.next + B);
+        if (i > 0)
+            test_job_free(&j, j.next + BATCH - EACH);
+        test_job_add(&j, PLEAT_EVENT_ALLOC, j.next + BATCH, 7000, 0);
+    }
+    test_job_add(&j, PLEAT_EVENT_MARK, 0, 0, 0);
+    assert_ok(pleat_plan_make(j.trace, &options, &plan));
+    assert_int_equal(plan->steady.slot_count, EACH);
+    pleat__slot *slots = plan->steady.slots;
+    assert_int_equal(slots[BATCH].free_at, 4);
+    assert_ok(pleat_plan_verify(plan, j.trace));
+    slots[BATCH].free_at = 2; /* and something lies there meanwhile */
+    slots[B].place = slots[BATCH].place;
+    assert_ok(pleat_plan_verify(plan, NULL));
+    assert_result(pleat_plan_verify(plan, j.trace), PLEAT_E_VERIFY);
+    assert_non_null(strstr(pleat_last_error()->text, "steady request 2 lives for 3 events"));
+    pleat_plan_free(plan);
+    pleat_trace_free(j.trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,6 +536,7 @@ int main(void)
         cmocka_unit_test(verify_finds_one_in_many),
         cmocka_unit_test(verify_holds_the_plan_against_the_trace),
         cmocka_unit_test(verify_counts_frees_as_streams_have_them),
+        cmocka_unit_test(verify_holds_what_outlives_its_iteration_against_the_one_before),
     };
     return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
 }

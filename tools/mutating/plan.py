@@ -65,6 +65,8 @@ MUTANTS = (
      "plan/verify/verify.c", "if (slot->size != before->size ||", "if (slot->size < before->size / 2 ||", "plan_unroll"),
     ("unroll-trace", "both iterations of an unrolled plan are held against the recorded one",
      "plan/verify/verify.c", "        uint32_t before = i / slots * events;", "        uint32_t before = 0 * events;", "plan_unroll"),
+    ("verify-outliving", "what outlives its iteration is held against the iteration before",
+     "plan/verify/verify.c", "        if (follows && outlives(", "        if (!follows && outlives(", "plan_verify"),
     ("first-interrupted", "an iteration with an evaluation behind it does not make all before it the beginning",
      "plan/model/iteration.c", "            others += pairs != NULL;\n            continue;", "            others += pairs != NULL;\n            break;", "planner"),
     ("first-last", "nor does a last iteration that makes less than the others",
