@@ -425,6 +425,30 @@ static pleat_result take_version(reader *r)
                              found);
 }
 
+/* Before memory is taken for them: gzipped, a file of 2 GiB of empty labels is one of 2 MiB. Slots
+ * are as many as the file has bytes for, at some bytes each. */
+static pleat_result check_counts(const reader *r, const uint64_t *header)
+{
+    static const struct {
+        uint32_t count, most;
+        const char *of;
+    } bounds[] = {
+        {HEADER_LABELS, PLEAT__NAMES_MOST, "labels"},
+        {HEADER_STREAMS, PLEAT__NAMES_MOST, "streams"},
+        {HEADER_HANDLES, PLEAT__PAGES_MOST, "handles"},
+        {HEADER_MAPS, PLEAT__PAGES_MOST, "maps"},
+        {HEADER_LANES, PLEAT__PAGES_MOST, "lanes"},
+        {HEADER_FIRST_PHASES, PLEAT__NAMES_MOST, "phases"},
+        {HEADER_STEADY_PHASES, PLEAT__NAMES_MOST, "phases"},
+    };
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+        if (header[bounds[i].count] > bounds[i].most)
+            return pleat__pack_fail(&r->pack, "%llu %s: at most %u are possible",
+                                    (unsigned long long)header[bounds[i].count], bounds[i].of,
+                                    bounds[i].most);
+    return PLEAT_OK;
+}
+
 static pleat_result read_header(reader *r, uint64_t *header)
 {
     pleat_plan *plan = r->plan;
@@ -444,7 +468,8 @@ static pleat_result read_header(reader *r, uint64_t *header)
     plan->physical_bytes = header[HEADER_PHYSICAL_BYTES];
     plan->first.events = (uint32_t)take(&c, HEADER_FIRST_EVENTS, UINT32_MAX - 1);
     plan->steady.events = (uint32_t)take(&c, HEADER_STEADY_EVENTS, UINT32_MAX - 1);
-    return c.fits ? PLEAT_OK : pleat__pack_fail(&r->pack, "a number is out of range");
+    return c.fits ? check_counts(r, header)
+                  : pleat__pack_fail(&r->pack, "a number is out of range");
 }
 
 static pleat_result read_all(reader *r)

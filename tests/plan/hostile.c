@@ -587,9 +587,11 @@ static void hostile_plans_are_refused(void **state)
         {PLAN("9, 0, 4294967296, 1, 512, 0, 512, 0, 512, 512, 1, 3", COUNTS), "out of range"},
         {PLAN("9, 0, 2, 1, 512, 0, 512, 0, 512, 512, 4294967295, 3", COUNTS), "out of range"},
         {PLAN("9, 0, 2, 1, -512, 0, 512, 0, 512, 512, 1, 3", COUNTS), "item 6 is not"},
-        {PLAN(NUMBERS, "18446744073709551615, 1, 1, 1, 0, 1, 0, 1, 0") "['o']", "rows of 1"},
-        {PLAN(NUMBERS, "0, 4294967295, 1, 1, 0, 1, 0, 1, 0") "['o']", "4294967295 rows of 1"},
-        {PLAN(NUMBERS, "0, 1, 4294967295, 1, 0, 1, 0, 1, 0") "['o'] [0]", "4294967295 rows of 1"},
+        {PLAN(NUMBERS, "18446744073709551615, 1, 1, 1, 0, 1, 0, 1, 0"), "615 labels: at most"},
+        {PLAN(NUMBERS, "65536, 1, 1, 1, 0, 1, 0, 1, 0") "['o']", "65536 rows of 1"},
+        {PLAN(NUMBERS, "0, 65536, 1, 1, 0, 1, 0, 1, 0") "['o']", "65536 rows of 1"},
+        {PLAN(NUMBERS, "0, 1, 16777216, 1, 0, 1, 0, 1, 0") "['o'] [0]", "16777216 rows of 1"},
+        {PLAN(NUMBERS, "0, 1, 1, 1, 0, 4294967295, 0, 1, 0") TABLES, "4294967295 rows of 11"},
         {PLAN(NUMBERS, "0, 1, 1, 99, 0, 1, 0, 1, 0") "['o'] [0] [1]", "99 rows of 3"},
         {PLAN(NUMBERS, "0, 1, 1, 1, 99, 1, 0, 1, 0") TABLES, "99 rows of 4"},
         {PLAN(NUMBERS, "0, 1, 1, 1, 0, 99, 0, 1, 0") TABLES, "99 rows of 11"},
@@ -668,6 +670,18 @@ static void hostile_plans_beyond_all_bounds_are_refused(void **state)
         {"['pleat plan', 1, " SIZED("512", "8589935104", "0") ", 0, 1, 0, 0, 0, 0, 0, 0, 0] ['o'] "
                                                               "[0]",
          "and 16777216 pages of 512, are possible"},
+        {"['pleat plan', 1, " SIZED("512", "0", "0") ", 65537, 0, 0, 0, 0, 0, 0, 0, 0] ['o']",
+         "record 0 at byte 0: 65537 labels: at most 65536 are possible"},
+        {"['pleat plan', 1, " SIZED("512", "0", "0") ", 0, 65537, 0, 0, 0, 0, 0, 0, 0] ['o']",
+         "65537 streams: at most 65536 are possible"},
+        {"['pleat plan', 1, " SIZED("512", "0", "0") ", 0, 0, 16777217, 0, 0, 0, 0, 0, 0] ['o']",
+         "16777217 handles: at most 16777216 are possible"},
+        {"['pleat plan', 1, " SIZED("512", "0", "0") ", 0, 0, 0, 16777217, 0, 0, 0, 0, 0] ['o']",
+         "16777217 maps: at most 16777216 are possible"},
+        {"['pleat plan', 1, " SIZED("512", "0", "0") ", 0, 0, 0, 0, 16777217, 0, 0, 0, 0] ['o']",
+         "16777217 lanes: at most 16777216 are possible"},
+        {"['pleat plan', 1, " SIZED("512", "0", "0") ", 0, 0, 0, 0, 0, 0, 0, 0, 65537] ['o']",
+         "65537 phases: at most 65536 are possible"},
     };
 #undef SIZED
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -67,6 +67,8 @@ MUTANTS = (
      "plan/verify/verify.c", "        uint32_t before = i / slots * events;", "        uint32_t before = 0 * events;", "plan_unroll"),
     ("verify-outliving", "what outlives its iteration is held against the iteration before",
      "plan/verify/verify.c", "        if (follows && outlives(", "        if (!follows && outlives(", "plan_verify"),
+    ("file-counts", "a plan file has so many labels at most, however few bytes they take",
+     "plan/file/format.c", "    return c.fits ? check_counts(r, header)", "    return c.fits ? PLEAT_OK", "plan_hostile"),
     ("first-interrupted", "an iteration with an evaluation behind it does not make all before it the beginning",
      "plan/model/iteration.c", "            others += pairs != NULL;\n            continue;", "            others += pairs != NULL;\n            break;", "planner"),
     ("first-last", "nor does a last iteration that makes less than the others",
