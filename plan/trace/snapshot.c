@@ -58,6 +58,7 @@ typedef pleat__pickle_node node;
     X(DEVICE_FREE, "device_free")                                                                  \
     X(OOM, "oom")                                                                                  \
     X(SNAPSHOT, "snapshot")                                                                        \
+    X(USER_DEFINED, "user_defined")                                                                \
     X(ALLOC, "alloc")                                                                              \
     X(FREE, "free")                                                                                \
     X(FREE_REQUESTED, "free_requested")                                                            \
@@ -215,10 +216,10 @@ static pleat_result mark_device(const importer *s, uint64_t device, bool *seen)
     return PLEAT_OK;
 }
 
-/* Memory that was refused, a snapshot taken. */
+/* Memory that was refused, a snapshot taken, a range of the program's own named. */
 static bool changes_nothing(uint8_t word)
 {
-    return word == WORD_OOM || word == WORD_SNAPSHOT;
+    return word == WORD_OOM || word == WORD_SNAPSHOT || word == WORD_USER_DEFINED;
 }
 
 /* Whether something there may change what is live; what is said of it elsewhere is no event. */

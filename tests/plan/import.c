@@ -259,6 +259,7 @@ static void import_passes_over_what_it_does_not_know(void **state)
     (void)state;
     assert_import(EVENTS("{'action':'oom','device_free':1,'size':1,'stream':0},"
                          "{'action':'snapshot'},"
+                         "{'action':'user_defined','addr':0,'size':0,'stream':0,'frames':[]},"
                          "{'action':'alloc','addr':512,'size':1,'frames':[{'line':1}],'new':{}}"),
                   "a0:1");
     assert_import("{'host_traces':3, 1:2, None:None, 'segments':[], 'device_traces':"
