@@ -13,7 +13,7 @@
  * far as they do not lie on handed chunks. Who is on those is counted while V6 sweeps over time.
  *
  * Lanes take part as tenants of the steady iteration. A lane's stream is that of the requests it is
- * for, which must agree.
+ * for, which must agree, and it is there while any of them lives.
  */
 #include <plan/verify/verify.h>
 
@@ -243,6 +243,17 @@ static pleat_result add_slots(sweep *s, const pleat__sequence *sequence, tenant_
     return PLEAT_OK;
 }
 
+/* Whether a request that lies in a lane comes and goes while that is there; of one that is never
+ * freed in the iteration, whether it comes then. */
+static bool is_there_for(const pleat__lane *lane, const pleat__slot *slot, uint64_t events)
+{
+    uint64_t all = (events + lane->end_at - lane->begin_at - 1) % events + 1;
+    uint64_t from = (events + slot->alloc_at - lane->begin_at) % events, life = 1;
+    if (slot->free_at != PLEAT__NEVER)
+        life = (events + slot->free_at - slot->alloc_at - 1) % events + 1;
+    return from + life <= all;
+}
+
 static pleat_result add_lanes(sweep *s)
 {
     const pleat_plan *plan = s->plan;
@@ -259,6 +270,10 @@ static pleat_result add_lanes(sweep *s)
                                "steady request %u is in lane %u with requests of another stream", i,
                                slot->lane);
         streams[slot->lane] = slot->stream;
+        if (!is_there_for(&plan->lanes[slot->lane], slot, plan->steady.events))
+            return pleat__fail(PLEAT_E_VERIFY,
+                               "steady request %u is in lane %u, which is not there all its life",
+                               i, slot->lane);
     }
     for (uint32_t i = 0; i < plan->lane_count; i++) {
         const pleat__lane *lane = &plan->lanes[i];

@@ -26,9 +26,9 @@
  * part three is sweep.c's:
  *
  *   V6  what is live at the same time does not overlap in physical bytes: slots of one sequence,
- *       persistent slots and everything, lanes and slots, lanes and lanes
- *   V7  slots of different streams share physical bytes only on the chunks that the plan says are
- *       handed over, and are on no such chunk at the same time
+ *       persistent slots and everything, lanes and slots, lanes and lanes; a lane is there while
+ * the iteration's requests live that it is for V7  slots of different streams share physical bytes
+ * only on the chunks that the plan says are handed over, and are on no such chunk at the same time
  *
  *   V10 handed chunks exist and are in ascending order, no two runs of them side by side
  *
@@ -467,7 +467,7 @@ static pleat_result check_request(const pleat_plan *plan, const pleat_trace *tra
 {
     const pleat__slot *slot = &sequence->slots[index];
     const char *name = sequence == &plan->first ? "first" : "steady";
-    bool dynamic = slot->class == PLEAT__CLASS_DYNAMIC;
+    bool dynamic = slot->class == PLEAT__CLASS_DYNAMIC, in_lane = slot->lane != PLEAT__NO_LANE;
     if (!has_size(plan, sequence, index, request->size, x))
         return WRONG("%s request %u has %llu bytes in the plan, %llu in the trace", name, index,
                      (ull)slot->size, (ull)request->size);
@@ -479,7 +479,8 @@ static pleat_result check_request(const pleat_plan *plan, const pleat_trace *tra
     uint32_t free_at = request->free_at;
     free_at = free_at == PLEAT__NEVER ? free_at : free_at - begin_at;
     free_at = free_at < end ? free_at : PLEAT__NEVER;
-    if (!outlives(slot, end) && !dynamic && free_at != slot->free_at)
+    if (!outlives(slot, end) &&
+        (dynamic ? in_lane && free_at > slot->free_at : free_at != slot->free_at))
         return WRONG("%s request %u is freed at %u in the plan, at %u in the trace", name, index,
                      slot->free_at, free_at);
     return PLEAT_OK;
@@ -517,8 +518,9 @@ static bool follows_its_like(const pleat_plan *plan, const recorded *requests)
 static pleat_result check_outliving(const pleat_plan *plan, uint32_t index, const recorded *before)
 {
     const pleat__slot *slot = &plan->steady.slots[index];
+    bool lies = slot->class != PLEAT__CLASS_DYNAMIC || slot->lane != PLEAT__NO_LANE;
     bool ends = slot->free_at != PLEAT__NEVER && slot->class != PLEAT__CLASS_PERSISTENT;
-    if (slot->class == PLEAT__CLASS_DYNAMIC || !ends || before->free_at == PLEAT__NEVER)
+    if (!lies || !ends || before->free_at == PLEAT__NEVER)
         return PLEAT_OK;
     uint32_t around = slot->free_at <= slot->alloc_at ? plan->steady.events : 0;
     uint32_t planned = around + slot->free_at - slot->alloc_at;

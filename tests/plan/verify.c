@@ -183,6 +183,8 @@ CHANGE(overlap_forever, plan->steady.slots[1].free_at = PLEAT__NEVER)
 CHANGE(lane_slot, plan->lanes[0].begin_at = 2)
 CHANGE(lane_always, plan->lanes[0].begin_at = 0; plan->lanes[0].end_at = 0)
 CHANGE(lane_alias, plan->lanes[0].bytes = 4 * TEST_CHUNK)
+CHANGE(lane_short, plan->lanes[0].end_at = 7)
+CHANGE(lane_outlived, plan->steady.slots[4].free_at = 1)
 CHANGE(hole, plan->handle_count = 2; plan->map_count = 4; plan->physical_bytes = 3 * TEST_CHUNK;
        plan->maps[2] = (pleat__plan_map){5, 1, 1}; plan->map_count = 3)
 CHANGE(streams_apart, plan->steady.slots[2].stream = 1)
@@ -226,6 +228,8 @@ static void verify_refuses_what_is_in_the_way(void **state)
         FAULT(lane_slot, PLEAT_E_VERIFY, "lane 0"),
         FAULT(lane_always, PLEAT_E_VERIFY, "lane 0"),
         FAULT(lane_alias, PLEAT_E_VERIFY, "lane 0"),
+        FAULT(lane_short, PLEAT_E_VERIFY, "request 4 is in lane 0, which is not there"),
+        FAULT(lane_outlived, PLEAT_E_VERIFY, "request 4 is in lane 0, which is not there"),
         FAULT(lane_lane, PLEAT_E_VERIFY, "lane 1"),
         FAULT(hole, PLEAT_E_VERIFY, "not mapped"),
         FAULT(streams_apart, PLEAT_E_VERIFY, "different streams"),
@@ -488,40 +492,73 @@ static void verify_counts_frees_as_streams_have_them(void **state)
     }
 }
 
-/* Four like iterations, the last of them recorded: its batch lives until the second request of the
- * next iteration is freed, and the batch of the iteration before shows it. */
+/* Like iterations: `A` lives until `B` is there, and a batch until it is gone in the next one. */
+enum { A, B, BATCH, EACH };
+static pleat_plan *plan_of_batches(test_jobber *j)
+{
+    static const pleat_plan_options options = {
+        .size = sizeof options, .chunk_bytes = 4096, .seconds = 0};
+    uint16_t stream;
+    pleat_plan *plan;
+    assert_ok(pleat_trace_new(&j->trace));
+    assert_ok(pleat_trace_add_stream(j->trace, 0, &stream));
+    for (int i = 0; i < 5; i++, j->next += EACH) {
+        test_job_add(j, PLEAT_EVENT_MARK, 0, 0, 0);
+        test_job_add(j, PLEAT_EVENT_ALLOC, j->next + A, 8000, 0);
+        test_job_add(j, PLEAT_EVENT_ALLOC, j->next + B, 8000, 0);
+        test_job_free(j, j->next + A);
+        test_job_free(j, j->next + B);
+        if (i > 0)
+            test_job_free(j, j->next + BATCH - EACH);
+        test_job_add(j, PLEAT_EVENT_ALLOC, j->next + BATCH, 7000, 0);
+    }
+    test_job_add(j, PLEAT_EVENT_MARK, 0, 0, 0);
+    assert_ok(pleat_plan_make(j->trace, &options, &plan));
+    assert_int_equal(plan->steady.slot_count, EACH);
+    return plan;
+}
+
+/* The recorded iteration is the last one: how long its batch would live the one before shows. */
 static void verify_holds_what_outlives_its_iteration_against_the_one_before(void **state)
 {
     (void)state;
-    enum { A, B, BATCH, EACH };
-    static const pleat_plan_options options = {
-        .size = sizeof options, .chunk_bytes = 4096, .seconds = 0};
     test_jobber j = {0};
-    uint16_t stream;
-    pleat_plan *plan;
-    assert_ok(pleat_trace_new(&j.trace));
-    assert_ok(pleat_trace_add_stream(j.trace, 0, &stream));
-    for (int i = 0; i < 5; i++, j.next += EACH) {
-        test_job_add(&j, PLEAT_EVENT_MARK, 0, 0, 0);
-        test_job_add(&j, PLEAT_EVENT_ALLOC, j.next + A, 8000, 0);
-        test_job_free(&j, j.next + A);
-        test_job_add(&j, PLEAT_EVENT_ALLOC, j.next + B, 9000, 0);
-        test_job_free(&j, j.next + B);
-        if (i > 0)
-            test_job_free(&j, j.next + BATCH - EACH);
-        test_job_add(&j, PLEAT_EVENT_ALLOC, j.next + BATCH, 7000, 0);
-    }
-    test_job_add(&j, PLEAT_EVENT_MARK, 0, 0, 0);
-    assert_ok(pleat_plan_make(j.trace, &options, &plan));
-    assert_int_equal(plan->steady.slot_count, EACH);
+    pleat_plan *plan = plan_of_batches(&j);
     pleat__slot *slots = plan->steady.slots;
     assert_int_equal(slots[BATCH].free_at, 4);
     assert_ok(pleat_plan_verify(plan, j.trace));
-    slots[BATCH].free_at = 2; /* and something lies there meanwhile */
-    slots[B].place = slots[BATCH].place;
+    slots[BATCH].free_at = 0; /* and something lies there meanwhile */
+    slots[A].place = slots[BATCH].place;
+    slots[B].place = slots[A].place + 8192;
     assert_ok(pleat_plan_verify(plan, NULL));
     assert_result(pleat_plan_verify(plan, j.trace), PLEAT_E_VERIFY);
-    assert_non_null(strstr(pleat_last_error()->text, "steady request 2 lives for 3 events"));
+    assert_non_null(strstr(pleat_last_error()->text, "steady request 2 lives for 1 events"));
+    pleat_plan_free(plan);
+    pleat_trace_free(j.trace);
+}
+
+/* A lane is there for `A` as long as the plan says that it lives, which the trace says, too. */
+static void verify_holds_what_lies_in_a_lane_against_the_trace(void **state)
+{
+    (void)state;
+    test_jobber j = {0};
+    pleat_plan *plan = plan_of_batches(&j);
+    pleat__slot *slots = plan->steady.slots;
+    plan->lanes = test_array(plan, 1, sizeof *plan->lanes);
+    plan->lanes[0] = (pleat__lane){.place = slots[A].place, .bytes = 8192, .end_at = 2};
+    plan->lane_count = 1;
+    slots[A].class = PLEAT__CLASS_DYNAMIC;
+    slots[A].place = PLEAT__NOWHERE;
+    slots[A].lane = 0;
+    assert_ok(pleat_plan_verify(plan, j.trace));
+    plan->lanes[0].end_at = 1; /* and `B` lies there from then on */
+    slots[B].place = plan->lanes[0].place;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
+    assert_non_null(strstr(pleat_last_error()->text, "lane 0, which is not there all its life"));
+    slots[A].free_at = 1;
+    assert_ok(pleat_plan_verify(plan, NULL));
+    assert_result(pleat_plan_verify(plan, j.trace), PLEAT_E_VERIFY);
+    assert_non_null(strstr(pleat_last_error()->text, "freed at 1 in the plan, at 2 in the trace"));
     pleat_plan_free(plan);
     pleat_trace_free(j.trace);
 }
@@ -537,6 +574,7 @@ int main(void)
         cmocka_unit_test(verify_holds_the_plan_against_the_trace),
         cmocka_unit_test(verify_counts_frees_as_streams_have_them),
         cmocka_unit_test(verify_holds_what_outlives_its_iteration_against_the_one_before),
+        cmocka_unit_test(verify_holds_what_lies_in_a_lane_against_the_trace),
     };
     return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
 }
