@@ -315,5 +315,7 @@ pleat_result pleat__remat_peak(const pleat__operator_log *log, uint64_t *bytes)
     pleat__remat_figures figures;
     PLEAT_TRY(pleat__remat_run(log, &unbounded, &figures));
     *bytes = figures.peak_bytes;
-    return PLEAT_OK;
+    if (figures.finished)
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_INPUT, "'%s': more than 2^63 bytes are in use at once", log->path);
 }

@@ -85,7 +85,8 @@ PLEAT_NODISCARD pleat_result pleat__remat_rehearse(const pleat__operator_log *lo
                                                    const pleat__remat_options *options,
                                                    pleat__remat_options *best,
                                                    pleat__remat_figures *out);
-/* The most bytes in use at once without a budget, constants among them. */
+/* The most bytes in use at once without a budget, constants among them. PLEAT_E_INPUT: they are
+ * more than 2^63. */
 PLEAT_NODISCARD pleat_result pleat__remat_peak(const pleat__operator_log *log, uint64_t *bytes);
 
 #endif

@@ -423,6 +423,29 @@ static void remat_run_goes_down_long_chains(void **state)
     }
 }
 
+/* Of what no device has a peak would be a figure that means nothing. */
+static void remat_peak_refuses_more_than_can_be_counted(void **state)
+{
+    (void)state;
+    const uint32_t constants = (1u << 15) + 1; /* of 2^48 bytes */
+    size_t used = 0, size = constants * 128ull + 4096;
+    char *text = pleat__arena_alloc(arena, size);
+    pleat__operator_log log;
+    uint64_t bytes;
+    assert_non_null(text);
+    used += (size_t)snprintf(text, size, "%s", START);
+    for (uint32_t i = 0; i < constants; i++)
+        used += (size_t)snprintf(
+            text + used, size - used,
+            "{\"INSTRUCTION\":\"CONSTANT\",\"NAME\":\"c%u\"}\n{\"INSTRUCTION\":\"MEMORY\","
+            "\"NAME\":\"c%u\",\"MEMORY\":\"281474976710656\"}\n",
+            i, i);
+    snprintf(text + used, size - used, "%s", CALL("a", "\"c0\"", "1", "512"));
+    assert_ok(decode(text, &log));
+    assert_result(pleat__remat_peak(&log, &bytes), PLEAT_E_INPUT);
+    assert_non_null(strstr(pleat_last_error()->text, "'made up': more than 2^63 bytes"));
+}
+
 /* A mutation by Coop's way takes no memory of its own, and what it wrote over is gone. */
 static void remat_run_mutates_in_place(void **state)
 {
@@ -454,6 +477,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(remat_run_computes_again_what_it_evicted, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_goes_down_long_chains, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_mutates_in_place, begin, end),
+        cmocka_unit_test_setup_teardown(remat_peak_refuses_more_than_can_be_counted, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
