@@ -313,6 +313,16 @@ static pleat_result add_step(reader *r, pleat__operator_log_step step)
     return PLEAT_OK;
 }
 
+/* An operator's; they are few unless it has thousands of both. */
+static pleat_result count_pairs(reader *r, uint64_t arguments, uint64_t results)
+{
+    r->log->pairs += arguments * results;
+    return r->log->pairs <= PLEAT__OPERATOR_PAIRS_MOST
+               ? PLEAT_OK
+               : fail(r, "more than %u pairs of an argument and a result of one operator",
+                      PLEAT__OPERATOR_PAIRS_MOST);
+}
+
 static pleat_result read_operator(reader *r, pleat__operator_log_step *step)
 {
     text name;
@@ -376,6 +386,7 @@ static pleat_result read_call(reader *r)
     if (!r->has[FIELD_RESULT] || r->values[FIELD_RESULT] == 0)
         return fail(r, "'RESULT' is missing or empty");
     step.result_count = (uint32_t)r->values[FIELD_RESULT];
+    PLEAT_TRY(count_pairs(r, step.argument_count, step.result_count));
     step.results = room_for(r, step.result_count, sizeof *step.results);
     if (step.results == NULL)
         return PLEAT_E_NO_MEMORY;
@@ -394,6 +405,7 @@ static pleat_result read_mutate(reader *r)
     if (!r->has[FIELD_MUTATE] || r->values[FIELD_MUTATE] == 0)
         return fail(r, "'MUTATE' is missing or empty");
     step.written_count = (uint32_t)r->values[FIELD_MUTATE];
+    PLEAT_TRY(count_pairs(r, step.argument_count, step.written_count));
     step.written = room_for(r, step.written_count, sizeof *step.written);
     if (step.written == NULL)
         return PLEAT_E_NO_MEMORY;

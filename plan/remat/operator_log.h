@@ -11,10 +11,12 @@
 
 #include <internal/arena.h>
 
-/* Longest time of an operator and of all together in nanoseconds, largest tensor in bytes. */
+/* Longest time of an operator and of all together in nanoseconds, largest tensor in bytes; most
+ * pairs of an argument and a result, each of which takes memory in a run (run.c). */
 #define PLEAT__OPERATOR_NS_MOST    (1ull << 48)
 #define PLEAT__OPERATORS_NS_MOST   (1ull << 56)
 #define PLEAT__OPERATOR_BYTES_MOST (1ull << 48)
+#define PLEAT__OPERATOR_PAIRS_MOST (1u << 24)
 
 typedef enum pleat__operator_log_kind {
     PLEAT__OPERATOR_LOG_CONSTANT,  /* `handle` is an input or a parameter: never evicted */
@@ -53,6 +55,7 @@ typedef struct pleat__operator_log {
     uint32_t handles;
     uint64_t constant_bytes;
     uint64_t model_ns; /* all operators once */
+    uint64_t pairs;    /* of an argument and a result of an operator */
     uint32_t operators;
     uint32_t tensors; /* all that are ever made, views too: an upper bound */
 } pleat__operator_log;

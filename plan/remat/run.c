@@ -88,14 +88,12 @@ static pleat_result begin_operation(pleat__remat_state *run, const pleat__operat
 }
 
 /* The memory of a result costs what its operators take together, each once. */
-static void add_cost(pleat__remat_state *run, const pleat__operation *o, uint32_t value)
+static void add_cost(pleat__remat_state *run, uint32_t operation, uint32_t memory)
 {
-    uint32_t memory = run->values[value].memory;
-    for (uint32_t other = o->first; other < value; other++) {
-        if (run->values[other].memory == memory)
-            return;
-    }
-    pleat__remat_cost(&run->table, memory, o->step->ns);
+    if (run->memories[memory].costs == operation + 1)
+        return;
+    run->memories[memory].costs = operation + 1;
+    pleat__remat_cost(&run->table, memory, run->operations[operation].step->ns);
 }
 
 static pleat_result link_result(pleat__remat_state *run, const pleat__operation *o, uint32_t memory)
@@ -112,11 +110,11 @@ static pleat_result add_result(pleat__remat_state *run, uint32_t operation, uint
                                bool view)
 {
     pleat__operation *o = &run->operations[operation];
-    uint32_t value = add_value(run, memory, operation, view);
+    (void)add_value(run, memory, operation, view);
     o->result_count++;
     if (run->memories[memory].constant)
         return PLEAT_OK;
-    add_cost(run, o, value);
+    add_cost(run, operation, memory);
     return link_result(run, o, memory);
 }
 

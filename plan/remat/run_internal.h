@@ -41,6 +41,7 @@ typedef struct pleat__memory {
     pleat__remat_place place;
     uint32_t handles;
     uint32_t values; /* the first of them */
+    uint32_t costs;  /* one more than the last operation whose time it costs; 0: none yet */
     bool constant;
 } pleat__memory;
 

@@ -335,6 +335,30 @@ static void remat_log_refuses_what_is_wrong(void **state)
     }
 }
 
+/* An operator of so many arguments and results, all of one tensor: each pair is linked in a run. */
+static void remat_log_bounds_what_is_linked(void **state)
+{
+    (void)state;
+    const uint32_t many = 4097; /* of both: more than 2^24 pairs */
+    size_t used = 0, size = 16 * many + 4096;
+    char *text = pleat__arena_alloc(arena, size);
+    pleat__operator_log log;
+    assert_non_null(text);
+    used += (size_t)snprintf(text, size,
+                             "%s%s{\"INSTRUCTION\":\"MUTATE\",\"NAME\":\"f\","
+                             "\"TIME\":\"1\",\"ARGS\":[\"a\"",
+                             START, CALL("a", "", "1", "512"));
+    for (uint32_t i = 1; i < many; i++)
+        used += (size_t)snprintf(text + used, size - used, ",\"a\"");
+    used += (size_t)snprintf(text + used, size - used, "],\"MUTATE\":[0");
+    for (uint32_t i = 1; i < many; i++)
+        used += (size_t)snprintf(text + used, size - used, ",0");
+    snprintf(text + used, size - used, "]}\n");
+    assert_result(decode(text, &log), PLEAT_E_INPUT);
+    assert_non_null(
+        strstr(pleat_last_error()->text, "'made up': line 5: more than 16777216 pairs"));
+}
+
 static pleat_result run_text(const char *text, pleat__remat_policy policy, uint64_t budget,
                              pleat__remat_figures *figures)
 {
@@ -472,6 +496,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(remat_window_is_the_cheapest_of_all, begin, end),
         cmocka_unit_test_setup_teardown(remat_chunks_free_what_is_asked_and_no_more, begin, end),
         cmocka_unit_test_setup_teardown(remat_log_refuses_what_is_wrong, begin, end),
+        cmocka_unit_test_setup_teardown(remat_log_bounds_what_is_linked, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_refuses_logs_that_contradict_themselves, begin,
                                         end),
         cmocka_unit_test_setup_teardown(remat_run_computes_again_what_it_evicted, begin, end),
