@@ -20,7 +20,8 @@
  * part two, against the trace if there is one:
  *
  *   V5  fingerprint, device and number of requests are the trace's; each slot's size, stream and
- *       times are its request's; with a recipe, the size is its function's at the iteration's x.
+ *       times are its request's, and there is one for each request that the trace has in their
+ *       events; with a recipe, the size is its function's at the iteration's x.
  *       What outlives its iteration lives no shorter than in the one before, where that is its like
  *
  * part three is sweep.c's:
@@ -486,6 +487,28 @@ static pleat_result check_request(const pleat_plan *plan, const pleat_trace *tra
     return PLEAT_OK;
 }
 
+/* Whether the trace allocates the device's request `number` in the events from `begin_at` on. */
+static bool is_within(const pleat_plan *plan, const recorded *requests, uint32_t number,
+                      uint32_t begin_at, uint32_t events)
+{
+    return number < plan->requests && requests[number].alloc_at - begin_at < events;
+}
+
+/* The sequences have every request that the trace allocates in their events. */
+static pleat_result check_whole(const pleat_plan *plan, const recorded *requests, uint32_t begin_at)
+{
+    uint32_t slots = pleat__iteration_slots(plan), events = pleat__iteration_events(plan);
+    if (is_within(plan, requests, plan->first.slot_count, 0, plan->first.events))
+        return WRONG("the trace has more than %u requests in the first %u events",
+                     plan->first.slot_count, plan->first.events);
+    /* Of no request in front the number is beyond all. */
+    if (slots > 0 && (is_within(plan, requests, plan->steady_request + slots, begin_at, events) ||
+                      is_within(plan, requests, plan->steady_request - 1, begin_at, events)))
+        return WRONG("the trace has more than %u requests in the iteration's %u events", slots,
+                     events);
+    return PLEAT_OK;
+}
+
 /* The x of the recorded iteration, or NULL. */
 static const pleat__x *find_x(const pleat_plan *plan, const recorded *requests,
                               pleat__x_finder *finder)
@@ -546,16 +569,17 @@ static pleat_result check_trace(const pleat_plan *plan, const pleat_trace *trace
     const pleat__x *x = find_x(plan, requests + plan->steady_request, &finder);
     uint32_t slots = pleat__iteration_slots(plan), events = pleat__iteration_events(plan);
     bool follows = follows_its_like(plan, requests);
+    uint32_t begin_at =
+        slots > 0 ? requests[plan->steady_request].alloc_at - plan->steady.slots[0].alloc_at : 0;
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const recorded *request = &requests[plan->steady_request + i % slots];
-        uint32_t begin_at =
-            requests[plan->steady_request].alloc_at - plan->steady.slots[0].alloc_at;
         uint32_t before = i / slots * events; /* events of the iterations in front; modulo 2^32 */
         PLEAT_TRY(check_request(plan, trace, &plan->steady, i, request, begin_at - before,
                                 before + events, x));
         if (follows && outlives(&plan->steady.slots[i], before + events))
             PLEAT_TRY(check_outliving(plan, i, request - slots));
     }
+    PLEAT_TRY(check_whole(plan, requests, begin_at));
     pleat__arena_free(scratch, requests);
     return PLEAT_OK;
 }

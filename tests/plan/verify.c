@@ -418,6 +418,9 @@ CHANGE(trace_free, plan->steady.slots[2].free_at = 7)
 CHANGE(trace_first_free, plan->first.slots[1].free_at = PLEAT__NEVER)
 CHANGE(trace_stream, plan->streams[0] = 7)
 CHANGE(trace_shift, plan->steady_request--)
+CHANGE(trace_first_short, plan->first.slot_count = 1)
+CHANGE(trace_short, plan->steady.slot_count = 4)
+CHANGE(trace_late, plan->steady_request = 4; plan->steady.slots += 1; plan->steady.slot_count = 4)
 
 static void verify_holds_the_plan_against_the_trace(void **state)
 {
@@ -433,6 +436,9 @@ static void verify_holds_the_plan_against_the_trace(void **state)
         FAULT(trace_first_free, PLEAT_E_VERIFY, "first request 1"),
         FAULT(trace_stream, PLEAT_E_VERIFY, "stream"),
         FAULT(trace_shift, PLEAT_E_VERIFY, "steady request 0"),
+        FAULT(trace_first_short, PLEAT_E_VERIFY, "more than 1 requests in the first 3 events"),
+        FAULT(trace_short, PLEAT_E_VERIFY, "more than 4 requests in the iteration's 8 events"),
+        FAULT(trace_late, PLEAT_E_VERIFY, "more than 4 requests in the iteration's 8 events"),
     };
     pleat_trace *trace = test_trace();
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
