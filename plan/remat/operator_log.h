@@ -11,10 +11,11 @@
 
 #include <internal/arena.h>
 
-/* Longest time of an operator and of all together in nanoseconds, largest tensor in bytes; most
- * pairs of an argument and a result, each of which takes memory in a run (run.c). */
+/* Longest time of an operator and of all together in nanoseconds (52 days: a run may take 1,000
+ * times as long, and counts in 64 bits), largest tensor in bytes; most pairs of an argument and a
+ * result, each of which takes memory in a run (run.c). */
 #define PLEAT__OPERATOR_NS_MOST    (1ull << 48)
-#define PLEAT__OPERATORS_NS_MOST   (1ull << 56)
+#define PLEAT__OPERATORS_NS_MOST   (1ull << 52)
 #define PLEAT__OPERATOR_BYTES_MOST (1ull << 48)
 #define PLEAT__OPERATOR_PAIRS_MOST (1u << 24)
 

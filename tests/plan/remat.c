@@ -359,6 +359,26 @@ static void remat_log_bounds_what_is_linked(void **state)
         strstr(pleat_last_error()->text, "'made up': line 5: more than 16777216 pairs"));
 }
 
+/* A run that takes a thousand times as long would be counted modulo 2^64. */
+static void remat_log_bounds_its_time(void **state)
+{
+    (void)state;
+    const uint32_t most = 16; /* operators of 2^48 ns */
+    size_t used = 0, size = 512 * most + 4096;
+    char *text = pleat__arena_alloc(arena, size);
+    pleat__operator_log log;
+    assert_non_null(text);
+    used += (size_t)snprintf(text, size, "%s", START);
+    for (uint32_t i = 0; i < most; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 CALL("a", "", "281474976710656", "512"), RELEASE("a"));
+    assert_ok(decode(text, &log));
+    assert_int_equal(log.model_ns, PLEAT__OPERATORS_NS_MOST);
+    snprintf(text + used, size - used, "%s", CALL("a", "", "1", "512"));
+    assert_result(decode(text, &log), PLEAT_E_INPUT);
+    assert_non_null(strstr(pleat_last_error()->text, "the operators take longer than"));
+}
+
 static pleat_result run_text(const char *text, pleat__remat_policy policy, uint64_t budget,
                              pleat__remat_figures *figures)
 {
@@ -497,6 +517,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(remat_chunks_free_what_is_asked_and_no_more, begin, end),
         cmocka_unit_test_setup_teardown(remat_log_refuses_what_is_wrong, begin, end),
         cmocka_unit_test_setup_teardown(remat_log_bounds_what_is_linked, begin, end),
+        cmocka_unit_test_setup_teardown(remat_log_bounds_its_time, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_refuses_logs_that_contradict_themselves, begin,
                                         end),
         cmocka_unit_test_setup_teardown(remat_run_computes_again_what_it_evicted, begin, end),
