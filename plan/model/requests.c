@@ -311,8 +311,10 @@ uint16_t pleat__busiest_stream(const pleat_trace *trace, uint32_t device)
     uint16_t busiest = 0;
     for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
         const pleat_trace_event *event = &events[i];
-        if (event->kind == PLEAT_EVENT_ALLOC && event->device == device &&
-            event->stream < COUNTED && ++counts[event->stream] > counts[busiest])
+        if (event->kind != PLEAT_EVENT_ALLOC || event->device != device || event->stream >= COUNTED)
+            continue;
+        counts[event->stream]++;
+        if (counts[event->stream] > counts[busiest])
             busiest = event->stream;
     }
     return busiest;
