@@ -75,7 +75,7 @@ MUTANTS = (
      "plan/verify/verify.c", "is_within(plan, requests, plan->steady_request + slots, begin_at, events)",
      "is_within(plan, requests, plan->steady_request - 1, begin_at, events)", "plan_verify"),
     ("file-counts", "a plan file has so many labels at most, however few bytes they take",
-     "plan/file/format.c", "    return c.fits ? check_counts(r, header)", "    return c.fits ? PLEAT_OK", "plan_hostile"),
+     "plan/file/format.c", "        {HEADER_LABELS, PLEAT__NAMES_MOST, ", "        {HEADER_LABELS, UINT32_MAX, ", "plan_hostile"),
     ("first-interrupted", "an iteration with an evaluation behind it does not make all before it the beginning",
      "plan/model/iteration.c", "            others += pairs != NULL;\n            continue;", "            others += pairs != NULL;\n            break;", "planner"),
     ("first-last", "nor does a last iteration that makes less than the others",
