@@ -7,6 +7,7 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,23 @@ class Environment(Folder):
         self.assertEqual((done.returncode, done.stderr), (
             0, "pleat: warning: nothing reads the variable PLEAT_BUGDET; did you mean PLEAT_BUDGET?\n"
                "pleat run: warning: it does not read the variable PLEAT_BUDGET: give it --budget\n"))
+
+    def test_options_of_pleat_run_hold_whatever_leads_to_the_package(self):
+        """A home that is reached by a link, say, or another installation's `pleat run`."""
+        self.file("torch.py", TORCH)
+        link, other = self.folder / "link", self.folder / "other"
+        link.symlink_to(ADAPTER)
+        shutil.copytree(ADAPTER, other, ignore=shutil.ignore_patterns("__pycache__"))
+        asked = run.parse(["--budget", "3GiB", "--", "python3"])
+        base = {"PLEAT": "1", "PLEAT_BUDGET": "2GiB", "PYTHONDONTWRITEBYTECODE": "1"}
+        for adapter in (ADAPTER, link, other):
+            # As Python begins: what is beside packages is read first.
+            code = ("import os, site, sys; site.addsitedir(%r); import sitecustomize; sys.path.insert(0, %r); import torch\n"
+                    "print(os.environ['PLEAT_RUN_BUDGET'])" % (str(adapter), str(self.folder)))
+            done = subprocess.run([sys.executable, "-S", "-c", code], env=run.environment(asked, base), text=True,
+                                  capture_output=True)
+            self.assertEqual((done.stdout, done.stderr), (
+                "torch imported\n%d\n" % (3 << 30), WITHOUT_CUDA.replace("pleat:", "pleat run:")), adapter)
 
     def test_every_variable_that_is_read_is_known(self):
         files = [ROOT / "CMakeLists.txt"]

@@ -64,6 +64,12 @@ def begin():
     _job.begin(os.environ, "pleat")
 
 
-# Under `pleat run` its options count, and that has a way of its own in.
-if os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site") not in sys.path:
+def is_run():
+    """Says whether `pleat run` has put its folder on the path, of this installation or another and by whatever name: its
+    options count then, and it enables Pleat by itself."""
+    return any(os.path.basename(entry) == "_site" and os.path.isfile(os.path.join(os.path.dirname(entry), "_environment.py"))
+               for entry in sys.path)
+
+
+if not is_run():
     _imported.when_torch_is(begin, _nccl.stand)
