@@ -366,6 +366,20 @@ for how in "leaves", "is cut":
     subprocess.run([*PYTHON, __file__, how])
 torch.zeros(8, device="cuda")
 """
+# Processes that multiprocessing ends without Python's exit, and a file that one makes.
+FORKED = """
+import multiprocessing, os, sys
+def work(kept):
+    import torch
+    torch.save(torch.zeros(1 << 20, device="cuda"), kept)
+if __name__ == "__main__":
+    kept = os.path.join(os.path.dirname(__file__), "kept.pt")
+    for method in "fork", "forkserver":
+        process = multiprocessing.get_context(method).Process(target=work, args=(kept,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0 and not os.path.exists(kept), (method, process.exitcode, os.path.exists(kept))
+"""
 # One that sizes itself by the memory that is free, on a GPU of 80 GiB.
 FILLS = """
 import torch
@@ -558,6 +572,12 @@ class Program(unittest.TestCase):
         self.assertEqual((told["processes"], told["unknown_processes"], told["requests"]), (1, 2, 1))
         told = estimate.lines(estimate.parse(["--", "true"]), told)
         self.assertIn("2 processes ended without Python's exit (by os._exit, say): what they took is not known", told[0])
+
+    def test_processes_that_multiprocessing_ends_are_known(self):
+        done = beside.run("--json", program=FORKED)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertEqual((told["processes"], told["unknown_processes"], told["peak_live_bytes"]), (2, 0, 4 * MIB))
 
     def test_an_ordinary_script_goes_on(self):
         with tempfile.TemporaryDirectory() as folder:

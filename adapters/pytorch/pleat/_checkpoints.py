@@ -4,13 +4,14 @@ Of such a tensor a file has its type, size and strides, as of one on the device 
 it is: it may be of a run on a GPU. What is made goes when the process ends, so that no later run goes on from it.
 """
 
-import atexit
 import collections
 import functools
 import io
 import os
 import sys
 import threading
+
+from . import _ends
 
 PLACE, MOVED = "_pleat_place", "_pleat_moved"  # of a storage that is loaded
 NOTICE = ("pleat estimate: torch.save: tensors have no contents here: a file that is there already stays as it is, "
@@ -22,7 +23,7 @@ class Made:
 
     def __init__(self):
         self.inodes, self.process = {}, os.getpid()
-        atexit.register(self.remove)
+        _ends.at_end(self.remove)
 
     def may_write(self, path):
         return not os.path.lexists(path) or self.is_own(path)

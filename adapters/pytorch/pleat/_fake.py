@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 
-from . import _checkpoints, _clock, _collectives, _contents, _data, _errors, _safetensors, _statistics
+from . import _checkpoints, _clock, _collectives, _contents, _data, _ends, _errors, _safetensors, _statistics
 
 MIB = 1 << 20
 # Of aten's operators those of recurrent layers.
@@ -512,4 +512,4 @@ def begin(folder):
         # std::terminate ends the process: one run in some fifty on a busy machine.
         time.sleep(LETTING_GO)
 
-    atexit.register(end)
+    _ends.at_end(end)
