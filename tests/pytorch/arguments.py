@@ -209,6 +209,12 @@ class Processes(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stderr), (
                     5, "pleat %s: error: standard output cannot be written: No space left on device\n" % command))
 
+    def test_a_files_name_that_is_no_text_is_said_as_it_is(self):
+        line = "import os; from pleat import run; run.say('wrote %s\\n' % os.fsdecode(b'\\xff.trace'), 'estimate')"
+        done = subprocess.run([sys.executable, "-B", "-c", line], stdout=subprocess.PIPE,
+                              env=dict(os.environ, PYTHONPATH=str(ADAPTER), PYTHONIOENCODING="utf-8:strict"))
+        self.assertEqual((done.returncode, done.stdout), (0, b"wrote \xff.trace\n"))
+
     def test_programs_have_the_signals_that_python_ignores(self):
         for name, number in (("PIPE", signal.SIGPIPE), ("XFSZ", signal.SIGXFSZ)):
             words = ["-c", "kill -%s $$" % name]

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -273,6 +274,26 @@ class Command(unittest.TestCase):
         nothing = run(program="print('hello')")
         self.assertEqual((nothing.returncode, nothing.stdout), (1, "hello\n"))
         self.assertIn("nothing was allocated on a GPU", nothing.stderr)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_an_installation_may_have_spaces_in_its_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            place = pathlib.Path(folder, "my programs:new")
+            place.mkdir()
+            library = shutil.copy(os.environ["PLEAT_NO_GPU"], place)
+            nothing = "pleat estimate: error: nothing was allocated on a GPU: does the program use the device 'cuda'?\n"
+            for temporary, code, said in ((folder, 1, nothing), (str(place), 5, "TMPDIR\n")):
+                with mock.patch.dict(os.environ, PLEAT_NO_GPU=library, TMPDIR=temporary):
+                    done = run_words("sh", "-c", "test -e $LD_PRELOAD")
+                self.assertEqual((done.returncode, done.stderr[-len(said):]), (code, said), done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # the system's loader says nothing
+            self.assertEqual(os.listdir(folder), [place.name])
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_a_python_that_does_not_load_it_is_told_of(self):
+        done = run_words(sys.executable, "-I", "-c", "pass")
+        self.assertEqual((done.returncode, done.stderr.splitlines()[0]), (
+            1, "pleat estimate: Pleat does not serve this program: under -I its Python does not load it; leave -I out"))
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_one_that_a_signal_ended_is_told_as_a_shell_does(self):

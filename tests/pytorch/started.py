@@ -23,7 +23,8 @@ STARTED = []  # the folder of the socket, the process, and the socket
 
 
 def python():
-    """The beginning of a program's command line. The process is there from the first call on."""
+    """The beginning of a program's command line, in which `pleat estimate` finds no Python whose flags it would speak of.
+    The process is there from the first call on."""
     if not STARTED:
         import tempfile
 
@@ -36,7 +37,7 @@ def python():
         atexit.register(end)
         if not process.stdout.read(1):
             raise RuntimeError("the process that imports torch ended with %d" % process.wait())
-    return [sys.executable, "-I", "-S", "-B", str(HERE), STARTED[2]]
+    return ["env", sys.executable, "-I", "-S", "-B", str(HERE), STARTED[2]]
 
 
 def end():

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import stat
 import sys
@@ -110,9 +111,21 @@ def stand_in():
              "release), install the package again, or set PLEAT_NO_GPU" % ", ".join(map(str, places)), "estimate")
 
 
+def preloadable(path, folder):
+    """A name that LD_PRELOAD can have for a file, whose own a space or a colon would end: a link in this folder, then."""
+    if not re.search("[ :]", path):
+        return path
+    link = os.path.join(folder, os.path.basename(path))
+    if re.search("[ :]", link):
+        run.fail(run.CANNOT_DRAW, "%r cannot be preloaded, as there is a space or a colon in its name, nor by a link in %r: name "
+                 "a folder without either in TMPDIR" % (path, folder), "estimate")
+    os.symlink(path, link)
+    return link
+
+
 def environment(options, base, folder):
     made = run.with_site(base)
-    made["LD_PRELOAD"] = " ".join(filter(None, [stand_in(), base.get("LD_PRELOAD")]))
+    made["LD_PRELOAD"] = " ".join(filter(None, [preloadable(stand_in(), folder), base.get("LD_PRELOAD")]))
     made["PLEAT_ESTIMATE"] = folder
     made["PLEAT_NO_GPU_BYTES"] = str(options.bytes)
     made["PLEAT_NO_GPU_CAPABILITY"] = options.capability
@@ -249,6 +262,7 @@ def run_program(words, variables):
 def main(arguments=None):
     options = parse(sys.argv[1:] if arguments is None else arguments)
     program = run.program_of(options.program[0], "estimate")
+    run.warn_of_deaf_flag(options.program, "estimate")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it begins in the background of a script
     signal.signal(signal.SIGTERM, _signals.end)
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:

@@ -5,6 +5,7 @@ torch is imported, in the program and in every Python that it starts (torchrun's
 """
 
 import argparse
+import contextlib
 import difflib
 import errno
 import os
@@ -236,6 +237,13 @@ def deaf_flag(program):
     return None
 
 
+def warn_of_deaf_flag(program, command, besides=""):
+    flag = deaf_flag(program)
+    if flag:
+        print("pleat %s: Pleat does not serve this program: under %s its Python does not load it; leave %s out%s"
+              % (command, flag, flag, besides), file=sys.stderr)
+
+
 def with_site(base):
     """A program's environment: `base`, and _site/sitecustomize.py found first."""
     made = dict(base)
@@ -280,7 +288,9 @@ def fail(code, text, command="run"):
 
 
 def say(text, command):
-    """Writes to standard output. Where that cannot be, this process ends with 5."""
+    """Writes to standard output, files' names as the system has them. Where that cannot be, this process ends with 5."""
+    with contextlib.suppress(AttributeError):  # it may be no text of a file's
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -325,10 +335,7 @@ def main(arguments=None):
     wrong = _job.cannot_draw() if options.report else None
     if wrong:
         fail(CANNOT_DRAW, "--report: " + wrong)
-    flag = deaf_flag(options.program)
-    if flag:
-        print("pleat run: Pleat does not serve this program: under %s its Python does not load it; leave "
-              "%s out, or call pleat.enable() in the program" % (flag, flag), file=sys.stderr)
+    warn_of_deaf_flag(options.program, "run", ", or call pleat.enable() in the program")
     _variables.warn_of_unknown(parser(), made)
     _variables.warn_of_unread(parser(), made)
     made["PLEAT_RUN_PID"] = str(os.getpid())
