@@ -6,6 +6,7 @@ import importlib.util
 import io
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -216,6 +217,17 @@ class Cache(unittest.TestCase):
         self.assertEqual(len(set(self.compiled)), 2)
 
 
+def torch_of(test):
+    """The installed torch's file, its version and its string type; skips where there is none."""
+    python = os.environ.get("PLEAT_TORCH_PYTHON", sys.executable)
+    asked = subprocess.run([python, "-c", "import torch; print(torch.__file__, torch.__version__, "
+                                          "int(torch._C._GLIBCXX_USE_CXX11_ABI))"],
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if asked.returncode:
+        test.skipTest("no torch")
+    return asked.stdout.split()
+
+
 class Shim(unittest.TestCase):
     def test_what_is_missing_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -346,15 +358,22 @@ class Shim(unittest.TestCase):
             time.sleep(0.01)
         self.assertTrue(true())
 
+    def test_all_that_torch_asks_of_an_allocator_is_served(self):
+        """What a release adds has a default in torch, which says that it is not to be had."""
+        root = pathlib.Path(torch_of(self)[0]).parent / "include"
+        asked = set()
+        for header, name in ((_shim.ALLOCATOR, "CUDAAllocator"), ("c10/core/CachingDeviceAllocator.h", "DeviceAllocator")):
+            text = (root / header).read_text() if (root / header).is_file() else ""
+            found = re.search(r"(?ms)^(?:class|struct)[^;{]* %s :.*?^};" % name, text)
+            asked |= set(re.findall(r"virtual [^;{(]*?(~?\w+)\(", found.group() if found else ""))
+        self.assertIn("raw_alloc", asked)
+        sources = "".join((_shim.PACKAGE / name).read_text() for name in ("allocator.h", "forward.h"))
+        served = set(re.findall(r"(\w+)\((?:[^;{}()]|\([^()]*\))*\)\s*(?:const )?override", sources))
+        # torch's default asks the device.
+        self.assertEqual(asked - served, {"getMemoryInfo"} & asked)
+
     def test_compiles_against_torch(self):
-        python = os.environ.get("PLEAT_TORCH_PYTHON", sys.executable)
-        asked = subprocess.run(
-            [python, "-c", "import torch; print(torch.__file__, torch.__version__, "
-                           "int(torch._C._GLIBCXX_USE_CXX11_ABI))"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        if asked.returncode:
-            self.skipTest("no torch")
-        file, version, abi = asked.stdout.split()
+        file, version, abi = torch_of(self)
         version = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
         try:
             _shim.cuda_includes()

@@ -255,6 +255,22 @@ class Native : public pleat_torch::Pluggable
         return {};
     }
 
+#ifdef PLEAT_HAS_METADATA_SUPPORTED
+    bool supportsUserMetadata() override
+    {
+        return true;
+    }
+#endif
+
+#ifdef PLEAT_HAS_ANNOTATE_MEMORY
+    std::vector<std::pair<const void *, std::string>> notes;
+
+    void annotateMemory(const void *address, const std::string &note) override
+    {
+        notes.emplace_back(address, note);
+    }
+#endif
+
     void recordHistory(bool enabled, caching::CreateContextFn recorder, size_t most,
                        caching::RecordContext when, bool clear,
                        const std::vector<std::string> &skipped) override

@@ -625,6 +625,38 @@ void stacks_of_the_live_state_are_not_in_events()
     allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
 }
 
+#ifdef PLEAT_HAS_ANNOTATE_MEMORY
+void notes_of_live_memory_are_events()
+{
+    auto allocator = make();
+    void *address = allocator->raw_alloc(MIB);
+    allocator->annotateMemory(address, "not recorded");
+    allocator->recordHistory(true, [] { return std::shared_ptr<c10::GatheredContext>(new Stack); },
+                             100, caching::RecordContext::ALLOC, true, {});
+    allocator->annotateMemory(address, "kept for backward");
+    caching::SnapshotInfo info = allocator->snapshot({0, 0}, true);
+    CHECK(info.device_traces[0].size() == 1);
+    for (const TraceEntry &entry : info.device_traces[0]) {
+        CHECK(entry.action_ == TraceEntry::ANNOTATE && entry.size_ == MIB);
+        CHECK(entry.addr_ == reinterpret_cast<size_t>(address) && entry.context_ != nullptr);
+        CHECK(entry.user_metadata_ == "kept for backward");
+    }
+    /* What is not Pleat's is torch's matter. */
+    CHECK(fake::native.notes.empty());
+    allocator->annotateMemory(&allocator, "a pool's");
+    CHECK(fake::native.notes.size() == 1 && fake::native.notes[0].second == "a pool's");
+    allocator->recordHistory(false, nullptr, 0, caching::RecordContext::NEVER, true, {});
+    allocator->raw_delete(address);
+}
+#endif
+
+#ifdef PLEAT_HAS_METADATA_SUPPORTED
+void labels_are_kept_where_torchs_own_allocator_keeps_them()
+{
+    CHECK(make()->supportsUserMetadata());
+}
+#endif
+
 /* NCCL is given all segments of a pool's snapshot. */
 void no_snapshot_of_a_pool_shows_pleats_memory()
 {
@@ -886,6 +918,12 @@ const Test tests[] = {
     TEST(stacks_of_live_memory_are_kept_whatever_events_are_left_out),
     TEST(stacks_of_live_memory_are_kept_when_the_history_is_cleared_or_ends),
     TEST(stacks_of_the_live_state_are_not_in_events),
+#ifdef PLEAT_HAS_ANNOTATE_MEMORY
+    TEST(notes_of_live_memory_are_events),
+#endif
+#ifdef PLEAT_HAS_METADATA_SUPPORTED
+    TEST(labels_are_kept_where_torchs_own_allocator_keeps_them),
+#endif
     TEST(no_snapshot_of_a_pool_shows_pleats_memory),
     TEST(what_is_small_is_in_the_small_pool),
     TEST(what_no_device_has_is_refused_in_torchs_words),

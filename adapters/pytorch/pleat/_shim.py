@@ -35,6 +35,7 @@ CONFIG = "c10/cuda/CUDAAllocatorConfig.h"
 PLUGGABLE = "torch/csrc/cuda/CUDAPluggableAllocator.h"
 FEATURES = {
     "ALLOCATE_WITH_ADDRESS": (ALLOCATOR, r"virtual DataPtr allocateWithAddress\("),
+    "ANNOTATE_MEMORY": (ALLOCATOR, r"virtual void annotateMemory\("),
     "ANNOTATION": (ALLOCATOR, r"virtual void recordAnnotation\(\s*const std::vector"),
     "CLEAR_HISTORY": (ALLOCATOR, r"virtual void recordHistory\([^;]*bool clearHistory"),
     "COMPILE_CONTEXT": (ALLOCATOR, r"virtual void pushCompileContext\("),
@@ -51,6 +52,7 @@ FEATURES = {
     "MARK_CAPTURE": (ALLOCATOR, r"virtual void markCaptureBegin\("),
     "MEMPOOL_CONTEXT": (ALLOCATOR, r"static MemPool\s?\* ?getActiveMemPool\("),
     "MEMORY_FRACTION": (ALLOCATOR, r"virtual double getMemoryFraction\("),
+    "METADATA_SUPPORTED": (ALLOCATOR, r"virtual bool supportsUserMetadata\("),
     "NO_SPLIT": (ALLOCATOR, r"virtual void setNoSplit\("),
     "POOL_USE_COUNT": (ALLOCATOR, r"virtual int getPoolUseCount\("),
     "PROCESS_FRACTION": (CONFIG, r"static double per_process_memory_fraction\("),

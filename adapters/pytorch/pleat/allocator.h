@@ -392,6 +392,26 @@ class Allocator final : public Forward
     }
 #endif
 
+#ifdef PLEAT_HAS_ANNOTATE_MEMORY
+    /* The program notes something of memory that is live: an event of its own in the history. */
+    void annotateMemory(const void *address, const std::string &note) override
+    {
+        Device *device = devices_.owner(address);
+        if (device == nullptr) {
+            native_->annotateMemory(address, note);
+            return;
+        }
+        pleat_block block;
+        if (pleat_block_of(device->runtime, reinterpret_cast<pleat_va>(address), &block) !=
+            PLEAT_OK)
+            throw_last("annotate memory");
+        if (history_.on())
+            history_.add(TraceEntry::ANNOTATE, "annotate", devices_.index_of(*device),
+                         block.address, block.requested, reinterpret_cast<void *>(block.stream),
+                         history_.context(caching::RecordContext::ALLOC), note);
+    }
+#endif
+
     /* What a refusal's text says besides: for an observer that is told of it to say. */
     static void set_remedy(const char *text)
     {

@@ -100,6 +100,12 @@ class Forward : public Pluggable
         native_->popCompileContext();
     }
 #endif
+#ifdef PLEAT_HAS_METADATA_SUPPORTED
+    bool supportsUserMetadata() override
+    {
+        return native_->supportsUserMetadata();
+    }
+#endif
 #ifdef PLEAT_HAS_USER_METADATA
     void setUserMetadata(const std::string &text) override
     {
