@@ -266,6 +266,16 @@ class Plans(unittest.TestCase):
             self.assertEqual(made, [str(old)])
             self.assertEqual(pathlib.Path(path + ".1").read_text(), "plan %016x" % 1)
 
+    def test_nothing_is_left_where_it_is_saved_again_or_cannot_be(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.plan")
+            for _ in range(3):
+                self.save(path, 1, 2, "%016x" % 1, [])
+            os.mkdir(path + ".0")
+            with self.assertRaises(OSError):
+                self.save(path, 0, 2, "%016x" % 1, [])
+            self.assertEqual(sorted(os.listdir(folder)), ["a.plan.0", "a.plan.1", "a.plan.equal-%016x" % 1])
+
     def test_without_links_it_is_a_copy(self):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(os, "link", side_effect=OSError(1, "none")):
             self.save(os.path.join(folder, "a.plan"), 1, 2, "%016x" % 1, [])

@@ -158,18 +158,34 @@ def is_shared(name, environment=os.environ):
 
 def link(common, own):
     """Makes `own` the same file as `common`, or a copy where there are no links."""
+    if os.path.exists(own) and os.path.samefile(common, own):
+        return  # Where they are one file a rename does nothing, and leaves both names.
     made = _files.beside(own)
     try:
-        os.link(common, made)
-    except OSError:
-        shutil.copyfile(common, made)
-    os.replace(made, own)
+        try:
+            os.link(common, made)
+        except OSError:
+            shutil.copyfile(common, made)
+        os.replace(made, own)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+        raise
 
 
 def make_folder(name, path):
     """That of a file, where a sign in the name stands for it, and this process knows what for."""
     if "%" in os.path.dirname(name) and "%" not in os.path.dirname(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
+
+
+def is_earlier(common):
+    """Says whether this run has yet to write a plan: there is none, or an earlier run's, which may be of another release
+    or damaged, and which another rank may remove meanwhile."""
+    try:
+        return os.stat(common).st_mtime < BEGUN
+    except FileNotFoundError:
+        return True
 
 
 def save(name, device, first, fingerprint, write, environment=os.environ):
@@ -181,8 +197,7 @@ def save(name, device, first, fingerprint, write, environment=os.environ):
         return
     common = of_device(shared(sized(name, environment), "equal-" + fingerprint), device, first)
     make_folder(name, common)
-    # An earlier run's may be of another release, or damaged.
-    if not os.path.exists(common) or os.stat(common).st_mtime < BEGUN:
+    if is_earlier(common):
         write(common)
     link(common, own)
 
