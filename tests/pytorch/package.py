@@ -182,6 +182,12 @@ class Package(unittest.TestCase):
                 pleat.enable(budget="2GiB")
             self.assertIs(pleat._library, cell)
 
+    def test_what_is_enabled_stays_so_when_the_module_is_loaded_again(self):
+        done = python("import importlib, pleat\npleat._library, error = 'a shim', pleat.UnavailableError\n"
+                      "importlib.reload(pleat)\nprint(pleat.enabled(), pleat.UnavailableError is error)",
+                      PYTHONPATH=str(ADAPTER))
+        self.assertEqual(done.stdout, "True True\n", done.stderr)
+
     def test_enable_says_when_it_comes_too_late(self):
         torch = mock.Mock(__version__="2.11.0")
         with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(_shim, "load") as load, \
@@ -248,7 +254,7 @@ class Package(unittest.TestCase):
         library = mock.Mock(pleat_torch_stats=counted, pleat_torch_counters=lambda: b"requests\tof all",
                             pleat_torch_first_device=lambda: 3)
         torch = types.SimpleNamespace(
-            device=lambda name: types.SimpleNamespace(index=int(name[5:]) if name[5:] else None),
+            device=lambda name: types.SimpleNamespace(type=name[:4], index=int(name[5:]) if name[5:] else None),
             cuda=types.SimpleNamespace(current_device=lambda: 2))
         with mock.patch.object(pleat, "_library", library), mock.patch.dict(sys.modules, torch=torch):
             for device in (None, 1, "cuda:5", "cuda"):
@@ -259,6 +265,9 @@ class Package(unittest.TestCase):
                 pleat.mark_step(device)
             library.pleat_torch_first_device = lambda: -1
             pleat.stats()
+            for none, text in (("cpu", "a GPU such as 0 or 'cuda:0', not 'cpu'"), (1 << 32, "from -1 to 2147483647, not")):
+                with self.assertRaisesRegex(ValueError, text):
+                    pleat.stats(none)
         self.assertEqual(asked, [3, 1, 5, 2, 3, 3, 1, 5, 2, -1, 0])
 
     def test_sizes(self):

@@ -47,19 +47,20 @@ _CHUNK_BYTES = 2 << 20
 _POLICIES = ("pleat", "native", "expandable", "gmlake", "stweaver")
 
 
-class UnavailableError(RuntimeError):
-    """Pleat cannot serve this torch, or what its shim is built with is missing; the text says what
-    to do. Raised by enable(), which has changed nothing then."""
+if "_library" not in globals():  # What is enabled stays so where the module is loaded again (importlib.reload).
 
+    class UnavailableError(RuntimeError):
+        """Pleat cannot serve this torch, or what its shim is built with is missing; the text says what
+        to do. Raised by enable(), which has changed nothing then."""
 
-_library = None
-_asked = None  # of enable(), which cannot be asked for anything else later
-_saver = None
-_canary = False
-_windows = None
-_recomputing = None
-_steps = None
-_phases = []  # names that the program is in, the innermost last
+    _library = None
+    _asked = None  # of enable(), which cannot be asked for anything else later
+    _saver = None
+    _canary = False
+    _windows = None
+    _recomputing = None
+    _steps = None
+    _phases = []  # names that the program is in, the innermost last
 
 
 def _call(function, *arguments):
@@ -325,15 +326,19 @@ def windows():
 
 
 def _index(device):
-    """A device's number, of all that torch takes for a device; None: of the one that was used first."""
+    """A device's number, of all that torch takes for a device; None: of the one that was used first. ValueError."""
+    from . import _given
+
     if device is None:
         return max(_library.pleat_torch_first_device(), 0)
-    if isinstance(device, int):
-        return device
+    if hasattr(device, "__index__"):
+        return _given.count("device", device, _ALL, (1 << 31) - 1)
     import torch
 
-    named = torch.device(device).index
-    return torch.cuda.current_device() if named is None else named
+    named = torch.device(device)
+    if named.type != "cuda":
+        raise ValueError("pleat: a device is a GPU such as 0 or 'cuda:0', not %r" % (device,))
+    return torch.cuda.current_device() if named.index is None else named.index
 
 
 def max_microbatch(running, device=None):
