@@ -695,7 +695,7 @@ class Plans(unittest.TestCase):
             def pleat_torch_recorded_enough(self, device):
                 return enough()
 
-        return _plans.Saver(Library(), save, "a.plan")
+        return _plans.Saver(Library(), lambda name, _: save(name), "a.plan", dict)
 
     def test_the_plan_is_saved_once_when_enough_is_recorded(self):
         saved, enough = [], [False]

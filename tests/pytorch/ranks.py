@@ -2,6 +2,7 @@
 this Python has a torch, that torchrun's workers are heard."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -196,6 +198,25 @@ class Plans(unittest.TestCase):
                     self.assertEqual(pathlib.Path(own).read_text(), "plan " + prints[rank])
                 self.assertEqual(os.stat(own).st_nlink, 3)
                 self.assertEqual(len(_plans.of_ranks(path)), 4)
+
+    def test_ranks_are_told_by_what_was_recorded_at_the_mark(self):
+        """It is the same in all of them. The thread that saves finds more recorded, as much as chance has it."""
+        program, saved = threading.current_thread(), []
+
+        def fingerprints(failing):
+            if threading.current_thread() is not program:
+                return {0: "by chance"}
+            if failing:
+                raise RuntimeError("no host memory")
+            return {0: "as all"}
+
+        for ranks, failing in (("2", False), ("2", True), ("1", False)):
+            saver = _plans.Saver(mock.Mock(**{"pleat_torch_first_device.return_value": 0}),
+                                 lambda _, taken: saved.append(taken[0]), "a.plan", functools.partial(fingerprints, failing))
+            with mock.patch.dict(os.environ, WORLD_SIZE=ranks):
+                saver.look()
+                saver.finish()
+        self.assertEqual(saved, ["as all", "by chance", "by chance"])
 
     def test_a_further_rank_takes_what_all_others_have(self):
         ranked = {"RANK": "9", "WORLD_SIZE": "16"}

@@ -215,7 +215,7 @@ def enable(
     _ends.at_end(library.pleat_torch_end_logs)
     _ends.at_end(library.pleat_torch_keep_plans)
     if save_plan:
-        _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan))
+        _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan), _fingerprints)
     if windows:
         from ._windows import Served, Windows
 
@@ -495,16 +495,21 @@ def _placed():
     )
 
 
-def _save_plan(path):
+def _fingerprints():
+    """Of each device that was used."""
+    return {device: fingerprint(device) for device in _used_devices()}
+
+
+def _save_plan(path, fingerprints):
     """`path` may have %r, %w, %d and %p in it."""
     from . import _plans
 
     first = _library.pleat_torch_first_device()
     if first < 0:
         raise RuntimeError("pleat: nothing was allocated yet")
-    for device in _used_devices():
+    for device, one in fingerprints.items():
         write = lambda name: _call(_library.pleat_torch_save, device, b"", os.fsencode(name))  # noqa: B023, E731
-        _plans.save(path, device, first, fingerprint(device), write)
+        _plans.save(path, device, first, one, write)
 
 
 def fingerprint(device=None):
@@ -548,7 +553,7 @@ def save_plan(path):
     %r stands for the rank, %w for how many there are, %d for the device and %p for the process. RuntimeError says why there is no plan.
     """
     _want_enabled()
-    _save_plan(os.path.abspath(path))
+    _save_plan(os.path.abspath(path), _fingerprints())
 
 
 def save_trace(path, device=None):

@@ -264,12 +264,15 @@ def of_device(name, device, first):
 
 
 class Saver:
-    """Writes the plan of what was recorded: once that is enough, or else at the end."""
+    """Writes the plan of what was recorded: once that is enough, or else at the end. `fingerprints` returns those by which
+    ranks share plans, and `save` is given the plan's name and them."""
 
-    def __init__(self, library, save, name):
+    def __init__(self, library, save, name, fingerprints):
         self.library = library
         self.save = save
         self.name = name
+        self.fingerprints = fingerprints
+        self.taken = None  # fingerprints, once there is enough
         self.thread = None
         self.lock = threading.Lock()
         self.saved = False
@@ -281,6 +284,9 @@ class Saver:
         """At a mark: begins to save when there is nothing more to wait for."""
         first = self.library.pleat_torch_first_device()
         if first >= 0 and self.thread is None and self.library.pleat_torch_recorded_enough(first):
+            # Recording goes on, and behind the mark each rank has come to another request.
+            with contextlib.suppress(RuntimeError):  # The plan says what is wrong.
+                self.taken = self.fingerprints() if many() else None
             # Planning takes seconds of one processor, and the interpreter is free meanwhile.
             self.thread = threading.Thread(target=self.write, name="pleat-save", daemon=True)
             self.thread.start()
@@ -291,7 +297,7 @@ class Saver:
                 return
             try:
                 # A process that was forked may have been told its rank since.
-                self.save(self.name)
+                self.save(self.name, self.taken or self.fingerprints())
                 forget_old(self.name, self.begun)
                 self.saved = True
             except (OSError, RuntimeError) as problem:
