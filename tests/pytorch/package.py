@@ -928,6 +928,17 @@ class Told(unittest.TestCase):
             self.assertEqual(json.loads(_job.run("conf", "--json"))["small"], "2m")
         self.assertFalse(log.exists())
 
+    def test_what_was_asked_for_holds_in_an_environment_that_was_emptied(self):
+        environment, ends = {"PLEAT_RUN": "on", "PLEAT_RUN_COUNTERS": "c.json"}, []
+        with mock.patch.dict(sys.modules, torch=mock.Mock()), mock.patch.object(_job, "why_not", lambda torch: None), \
+                mock.patch.object(pleat, "enable"), mock.patch.object(_job._ends, "at_end", ends.append), \
+                mock.patch.object(_job, "finish") as finish:
+            _job.begin(environment)
+            environment.clear()
+            environment["RANK"] = "3"
+            ends[0]()
+        finish.assert_called_once_with({"PLEAT_RUN": "on", "PLEAT_RUN_COUNTERS": "c.json", "RANK": "3"})
+
     def test_a_device_that_answers_no_more_is_told_of_all_the_same(self):
         counters = dict.fromkeys(("peak_physical_bytes", "peak_live_bytes", "requests", "planned", "lane"), 4)
         broken = mock.Mock(side_effect=RuntimeError("CUDA error: device-side assert\nwith advice"))

@@ -123,6 +123,17 @@ class Board(unittest.TestCase):
             self.assertEqual(os.path.getsize(mine), 0)
             self.assertIn("nothing was allocated on a GPU", said)
 
+    def test_a_program_that_closes_it_was_served_all_the_same(self):
+        served = "import os\nos.environ.update(RANK='0', WORLD_SIZE='1')\n%s\nos.closerange(3, 64)\n"
+        self.assertEqual(self.run_it(served % RANK), "")
+        self.assertIn("nothing was allocated on a GPU", self.run_it(served % ""))
+
+    def test_what_a_rank_says_is_one_piece(self):
+        """In an interpreter that keeps nothing back (PYTHONUNBUFFERED), too."""
+        with mock.patch("sys.stderr") as said, mock.patch.dict(os.environ, RANK="1", WORLD_SIZE="2"):
+            _job.say("pleat: a line")
+        self.assertEqual(said.write.call_args_list[0], mock.call("[rank 1] pleat: a line\n"))
+
     def test_what_is_no_board_is_not_written(self):
         for wrong in ("", "1", "a:b:c", "%d:999:5" % os.getpid(), "99999999:3:5", "-1:0:0"):
             _first.served({"PLEAT_RUN_BOARD": wrong}, {})

@@ -23,8 +23,8 @@ WRITTEN = (
 BOARD = "PLEAT_RUN_BOARD"  # the variable by which the others find the file: process, descriptor, inode
 MOST_BYTES = 256 << 20  # that are read of it: some 100,000 ranks
 
-
 refused = False  # whether this process's torch could not be served, which was said
+is_served = False  # whether this process was, which says so by itself
 
 
 class Board:
@@ -62,6 +62,8 @@ def listen(environment):
 
 def served(environment, told=None):
     """This process was served; `told` is what it has to say, of _ranks.record()."""
+    global is_served
+    is_served = True
     try:
         process, file, inode = environment.get(BOARD, "").split(":")
         path = "/proc/%d/fd/%d" % (int(process), int(file))
@@ -111,7 +113,8 @@ def tell(board, environment):
         return  # A fork, which has its parent's handlers.
     lines = board.lines()
     if not lines:
-        tell_nothing(environment)
+        if not is_served:  # or the program has closed the file
+            tell_nothing(environment)
     elif environment.get("PLEAT_RUN") != "quiet":
         for line in _ranks.summary(_ranks.parse(lines)):
             print(line, file=sys.stderr)

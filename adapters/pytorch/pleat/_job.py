@@ -44,7 +44,8 @@ def figures():
 
 def say(text):
     rank = _plans.told_rank()
-    print(("" if rank is None else "[rank %s] " % rank) + text, file=sys.stderr)
+    # In one piece, among what other ranks say.
+    print(("" if rank is None else "[rank %s] " % rank) + text + "\n", end="", file=sys.stderr)
 
 
 def run(*arguments, answers=(0,), close_fds=True):
@@ -252,6 +253,8 @@ def begin(environment, name="pleat run"):
         # Without Pleat the job would be another one than was asked for.
         _first.refused = True
         sys.exit("%s: %s" % (name, str(problem).replace("pleat: ", "", 1)))
-    _ends.at_end(lambda: finish(environment))
+    # A rank may be told later; what was asked for holds, also where the program empties its environment.
+    asked = {key: value for key, value in environment.items() if key.startswith("PLEAT_RUN")}
+    _ends.at_end(lambda: finish(dict(environment, **asked)))
     if plan != "auto" and _plans.is_told_later(plan, environment):
-        _ends.at_end(lambda: tell_unplanned(environment))
+        _ends.at_end(lambda: tell_unplanned(dict(environment, **asked)))
