@@ -2,10 +2,10 @@
  * elsewhere.cpp: what the shim serves from other memory than Pleat's window: pools, what is to be
  * registered, and what is sent to other processes; shim.py builds and runs it.
  */
+#define SHIM_TESTS_CALL /* with what Python calls */
 #include "shim_tests.h"
 
-#include "communication.h"
-#include "sending.h"
+#include "../../adapters/pytorch/pleat/shim.cpp"
 
 #include <cmath>
 
@@ -96,6 +96,30 @@ void what_a_pool_has_is_not_kept_free_for_others()
     for (void *one : {first, second, kept})
         allocator->raw_delete(one);
     unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
+}
+
+/* A pool has had the rest of the budget, which resuming asks nobody for. */
+void what_was_paused_has_room_again_beside_pools()
+{
+    auto allocator = make(64 * MIB);
+    void *kept = allocator->raw_alloc(40 * MIB);
+    pleat_runtime *runtime = allocator->devices().runtime(0);
+    CHECK(pleat_pause(runtime, nullptr) == PLEAT_OK);
+    Pool pool(*allocator);
+    void *pooled = pool.tensor(2 * MIB);
+    CHECK(pleat_resume(runtime, nullptr) == PLEAT_E_BUDGET);
+    int none = -1;
+    CHECK(pleat_torch_resume(0, "", &none) == 0 && none == 0);
+    CHECK(pleat_torch_resume(0, "", &none) == 0 && none == 1);
+    /* What pools have themselves is theirs. */
+    CHECK(pleat_pause(runtime, nullptr) == PLEAT_OK);
+    void *more = pool.tensor(40 * MIB);
+    CHECK(pleat_torch_resume(0, "", &none) != 0);
+    CHECK(std::strstr(pleat_torch_failure(), "would pass the budget") != nullptr);
+    allocator->raw_delete(more);
+    CHECK(pleat_torch_resume(0, "", &none) == 0 && none == 0);
+    for (void *one : {pooled, kept})
+        allocator->raw_delete(one);
 }
 
 void a_pool_that_finds_no_memory_says_so()
@@ -259,6 +283,7 @@ const Test tests[] = {
     TEST(a_pool_of_the_programs_own_memory_keeps_it),
     TEST(a_pool_that_could_not_be_made_is_made_of_no_other_memory),
     TEST(what_a_pool_has_is_not_kept_free_for_others),
+    TEST(what_was_paused_has_room_again_beside_pools),
     TEST(a_pool_that_finds_no_memory_says_so),
     TEST(what_fails_while_memory_to_register_is_looked_for_leaves_no_pool_open),
     TEST(what_is_to_be_registered_comes_to_lie_where_it_can_be),

@@ -29,6 +29,9 @@ pleat_runtime *runtime_of(int device);
 /* The last counters with peaks since the start. pre: runtime_of() has one. */
 pleat_stats whole_stats_of(int device);
 std::string text_of(const std::exception &error);
+/* Has whatever else holds memory of a device, or a part of its budget, give that to Pleat; false:
+ * nothing did. */
+bool make_room(int device);
 
 /* Text of the last failure on this thread, for Python. */
 inline thread_local std::string failure;
@@ -155,7 +158,11 @@ PLEAT_TORCH_CALL int pleat_torch_pause(int device, int discard, const char *tag,
 PLEAT_TORCH_CALL int pleat_torch_resume(int device, const char *tag, int *none)
 {
     return pleat_torch::guarded([&] {
-        pleat_result result = pleat_resume(pleat_torch::used_runtime(device), tag);
+        pleat_runtime *runtime = pleat_torch::used_runtime(device);
+        pleat_result result = pleat_resume(runtime, tag);
+        if ((result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY) &&
+            pleat_torch::make_room(device))
+            result = pleat_resume(runtime, tag);
         *none = result == PLEAT_E_NOT_FOUND || result == PLEAT_E_STATE;
         if (result != PLEAT_OK && *none == 0)
             pleat_torch::fail_last("resume");

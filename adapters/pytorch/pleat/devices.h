@@ -185,6 +185,13 @@ class Devices
         }
     }
 
+    /* What pools have not used of the budget, what they cache, and what registered itself with
+     * torch go to Pleat; false: nothing did. No exception passes. */
+    bool make_room(DeviceIndex index)
+    {
+        return ask_torch(&at(index), 0, 0) != 0;
+    }
+
     /* An iteration ends, on one device or (-1) on all, which may give memory back. */
     void mark(int index)
     {

@@ -129,6 +129,12 @@ std::string text_of(const std::exception &error)
     return error.what();
 }
 
+/* There are no pools. */
+bool make_room(int)
+{
+    return false;
+}
+
 } // namespace pleat_torch
 
 /* ---- what torch calls; what they throw torch hands to Python as a RuntimeError ---- */

@@ -45,6 +45,11 @@ std::string text_of(const std::exception &error)
     return known != nullptr ? known->what_without_backtrace() : error.what();
 }
 
+bool make_room(int device)
+{
+    return Allocator::current->devices().make_room(static_cast<DeviceIndex>(device));
+}
+
 } // namespace pleat_torch
 
 /* ---- what Python calls through ctypes, besides calls.h ---- */

@@ -57,6 +57,11 @@ std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>
 createCustomAllocator(std::function<void *(size_t, int, cudaStream_t)> alloc,
                       std::function<void(void *, size_t, int, cudaStream_t)> free);
 
+inline void
+changeCurrentAllocator(const std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> &)
+{
+}
+
 } // namespace torch::cuda::CUDAPluggableAllocator
 
 #endif
