@@ -257,8 +257,9 @@ class Shim(unittest.TestCase):
                                    ("true", [shutil.which("true")])):
                 with mock.patch.dict(os.environ, CXX=asked):
                     self.assertEqual(_shim.compiler(), command)
-        with mock.patch.dict(os.environ, CXX=" "), self.assertRaises(pleat.UnavailableError):
-            _shim.compiler()
+        for wrong in (" ", "g++ 'x"):
+            with mock.patch.dict(os.environ, CXX=wrong), self.assertRaisesRegex(pleat.UnavailableError, "which is no program"):
+                _shim.compiler()
 
     def test_one_that_cannot_be_loaded_is_named(self):
         with tempfile.NamedTemporaryFile() as shim, \
@@ -311,6 +312,14 @@ class Shim(unittest.TestCase):
         Torch.__version__, Torch.version.cuda = "2.3.1", "12.1"
         with self.assertRaisesRegex(pleat.UnavailableError, "2.3.1 is too old"):
             _shim.check(Torch)
+
+    def test_a_folder_is_one_for_every_folder_that_a_program_is_in(self):
+        for cache, home, folder in (("", "/h", "/h/.cache"), ("/c", "/h", "/c"), ("c", "/h", "/h/.cache"), ("/c", "~", "/c")):
+            with mock.patch.dict(os.environ, XDG_CACHE_HOME=cache, HOME=home):
+                self.assertEqual(_shim.cache_folder(), pathlib.Path(folder, "pleat", "torch"))
+        with mock.patch.dict(os.environ, XDG_CACHE_HOME="c", HOME="~"), \
+                self.assertRaisesRegex(pleat.UnavailableError, "neither XDG_CACHE_HOME nor HOME names one"):
+            _shim.cache_folder()
 
     def test_a_folder_that_cannot_be_written_is_named(self):
         with self.assertRaisesRegex(pleat.UnavailableError, "kept in /proc/pleat/torch, which cannot be "

@@ -95,7 +95,12 @@ def features(include):
 def compiler():
     """The C++ compiler's command: $CXX, which may have arguments ("ccache g++"), or the first there is."""
     asked = os.environ.get("CXX")
-    for words in [[asked], shlex.split(asked)] if asked else [["c++"], ["g++"], ["clang++"]]:
+    choices = [["c++"], ["g++"], ["clang++"]]
+    if asked:
+        choices = [[asked]]
+        with contextlib.suppress(ValueError):  # a quotation that does not end
+            choices.append(shlex.split(asked))
+    for words in choices:
         path = shutil.which(words[0]) if words else None
         if path:
             return [path, *words[1:]]
@@ -237,8 +242,14 @@ def compile_with(line, run=subprocess.run):
 
 
 def cache_folder():
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return pathlib.Path(base, "pleat", "torch")
+    """Where shims are kept: by the rules of plan/file/plan_cache.c, by which a path that is not absolute is none, and in a
+    container without a user's name. UnavailableError where nothing says it."""
+    cache, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~")
+    if os.path.isabs(cache):
+        return pathlib.Path(cache, "pleat", "torch")
+    if os.path.isabs(home):
+        return pathlib.Path(home, ".cache", "pleat", "torch")
+    raise UnavailableError("pleat: there is no folder to keep the shim in: neither XDG_CACHE_HOME nor HOME names one")
 
 
 def fingerprint(torch, given):
