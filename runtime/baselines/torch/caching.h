@@ -106,10 +106,11 @@ pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint
 /* Whether the address lies in one of its segments. */
 bool pleat__caching_owns(const pleat__caching *caching, pleat_va address);
 
-/* Gives cached segments to the supplier and returns their bytes. pre: the turn. Large: with
- * max_split_bytes set, blocks of the stream over it, the smallest that has `bytes`, else the
- * largest first. All: every segment, or with expandable ones every handle, that is free. */
-uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, pleat_stream stream);
+/* Gives cached segments to the supplier. pre: the turn. Large: with max_split_bytes set, and for a
+ * request of the large pool, blocks of the stream over it, the smallest that has `bytes`, else the
+ * largest first; whether as much went as the request needs. All: every segment, or with expandable
+ * ones every handle, that is free; their bytes. */
+bool pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, pleat_stream stream);
 uint64_t pleat__caching_release_all(pleat__caching *caching);
 
 /* The block that holds an address (also one inside it), O(log n). PLEAT_E_NOT_FOUND, no text. */

@@ -160,7 +160,7 @@ static bool reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, pleat_str
     case PLEAT__RECLAIM_VIEWS:
         return false;
     case PLEAT__RECLAIM_LARGE:
-        return pleat__caching_release_large(self->caching, bytes, stream) > 0;
+        return pleat__caching_release_large(self->caching, bytes, stream);
     case PLEAT__RECLAIM_CACHES:
         return pleat__caching_release_all(self->caching) > 0;
     }

@@ -277,8 +277,23 @@ static pleat_result back_front(pleat__caching *caching, pool *owner, pleat__bloc
     return PLEAT_OK;
 }
 
+/* Memory behind the room that begins with `block`: what is unbacked of it up to `bytes`, or up to
+ * the next free block. */
+static pleat_result back_room(pleat__caching *caching, pool *owner, pleat__block *block,
+                              uint64_t bytes, pleat__block **out)
+{
+    uint64_t need = bytes;
+    if (block->state == PLEAT__BLOCK_FREE) {
+        need -= block->bytes;
+        block = block->next;
+    }
+    return back_front(caching, owner, block, need < block->bytes ? need : block->bytes, out);
+}
+
 /* What is backed before a failure stays, as free memory: the next try needs less. Room is looked
- * for anew after each part: others may have taken what was free beside it. */
+ * for anew after each part: others may have taken what was free beside it. A free block that has
+ * room by itself is taken as it is: others may have freed it, or it is one that max_split keeps
+ * from requests of this size, as PyTorch does too. */
 static pleat_result extend_expandable(pleat__caching *caching, pool *owner, uint64_t bytes,
                                       pleat__block **out)
 {
@@ -286,13 +301,8 @@ static pleat_result extend_expandable(pleat__caching *caching, pool *owner, uint
         pleat__block *block = find_room(owner, bytes);
         if (block == NULL)
             PLEAT_TRY(add_range(caching, owner, bytes, &block));
-        uint64_t need = bytes;
-        if (block->state == PLEAT__BLOCK_FREE) {
-            need -= block->bytes;
-            block = block->next;
-        }
-        uint64_t part = need < block->bytes ? need : block->bytes;
-        PLEAT_TRY(back_front(caching, owner, block, part, &block));
+        if (block->state != PLEAT__BLOCK_FREE || block->bytes < bytes)
+            PLEAT_TRY(back_room(caching, owner, block, bytes, &block));
         if (block->bytes >= bytes) {
             pleat__bins_remove(&owner->free, block);
             *out = block;
@@ -498,14 +508,14 @@ static pool *large_pool(pleat__caching *caching, pleat_stream stream)
     return NULL;
 }
 
-uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, pleat_stream stream)
+bool pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, pleat_stream stream)
 {
     const uint64_t limit = caching->options.max_split_bytes;
     pool *owner = large_pool(caching, stream);
     leaving all;
-    if (limit == UINT64_MAX || caching->options.expandable || owner == NULL ||
-        !begin_leaving(caching, &all))
-        return 0;
+    if (limit == UINT64_MAX || caching->options.expandable || bytes <= PLEAT__SMALL_LIMIT_BYTES ||
+        owner == NULL || !begin_leaving(caching, &all))
+        return false;
     bool stays = pleat__fences_keep(&all.fences, stream);
     bytes = bytes < limit ? limit : bytes;
     pleat__block *block = pleat__bins_at_least(&owner->free, bytes, 0);
@@ -519,7 +529,7 @@ uint64_t pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, p
     }
     uint64_t released = give_back(caching, &all);
     PLEAT_AUDIT(pleat__caching_audit(caching));
-    return released;
+    return released >= bytes;
 }
 
 static bool is_collectable(const leaving *all, const segment *at)
@@ -553,11 +563,12 @@ void pleat__caching_collect(pleat__caching *caching)
         }
     }
     for (bool any = true; any && count > 0 && all.bytes < target;) {
-        uint64_t threshold = ages / count;
+        /* Not younger than the mean, which need not be a whole number. */
+        uint64_t round_ages = ages, round_count = count;
         any = false;
         for (segment *at = caching->segments, *next; at != NULL && count > 0; at = next) {
             next = at->next;
-            if (!is_collectable(&all, at) || age_of(caching, at) < threshold)
+            if (!is_collectable(&all, at) || age_of(caching, at) * round_count < round_ages)
                 continue;
             ages -= age_of(caching, at);
             count--;

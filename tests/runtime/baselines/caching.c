@@ -255,11 +255,15 @@ static void caching_max_split_keeps_large_blocks_whole(void **state)
     assert_int_equal(block_of(&f, a).bytes, 60 * MIB);
     give(&f, a);
     give(&f, c);
-    /* The smallest that suffices goes; where none does, the largest first. */
-    assert_int_equal(pleat__caching_release_large(f.caching, 50 * MIB, 0), 60 * MIB);
-    assert_int_equal(pleat__caching_release_large(f.caching, 50 * MIB, 0), 44 * MIB);
-    assert_int_equal(pleat__caching_release_large(f.caching, 50 * MIB, 0), 0);
+    /* Small requests live elsewhere. The smallest that suffices goes; where none does, the largest
+     * first, and it is said that they do not: the request is not tried then, and all goes. */
+    assert_false(pleat__caching_release_large(f.caching, MIB, 0));
+    assert_int_equal(f.fake.backed, (60 + 44 + 30) * MIB);
+    assert_true(pleat__caching_release_large(f.caching, 50 * MIB, 0));
+    assert_int_equal(f.fake.backed, (44 + 30) * MIB);
+    assert_false(pleat__caching_release_large(f.caching, 50 * MIB, 0));
     assert_int_equal(f.fake.backed, 30 * MIB);
+    assert_false(pleat__caching_release_large(f.caching, 50 * MIB, 0));
     options.max_split_bytes = MIB;
     pleat__supplier supplier = fake_supplier(&(fake){0});
     pleat__caching *refused;
@@ -286,6 +290,26 @@ static void caching_collects_the_old_first(void **state)
     take(&f, 80 * MIB, 0);
     assert_true(f.fake.backed < held + 80 * MIB);
     assert_false(pleat__caching_owns(f.caching, old));
+    end(&f);
+}
+
+/* The mean of ages 2 and 1 is 1.5: the younger one stays where the older one is enough. */
+static void caching_collects_what_is_older_than_the_mean(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__caching_options options = {.gc_threshold = 0.5,
+                                      .limit_bytes = &(const uint64_t){300 * MIB}};
+    begin(&f, &options);
+    pleat_va old = take(&f, 50 * MIB, 0), young = take(&f, 60 * MIB, 0), c = take(&f, 70 * MIB, 0);
+    give(&f, old);
+    give(&f, c);
+    assert_int_equal(take(&f, 70 * MIB, 0), c);
+    give(&f, young);
+    take(&f, 80 * MIB, 0);
+    assert_false(pleat__caching_owns(f.caching, old));
+    assert_true(pleat__caching_owns(f.caching, young));
+    assert_int_equal(f.fake.backed, (60 + 70 + 80) * MIB);
     end(&f);
 }
 
@@ -428,6 +452,22 @@ static void expandable_spares_the_block_that_can_grow(void **state)
     end(&f);
 }
 
+/* As in PyTorch: a block that max_split keeps from a request is found again as the beginning of the
+ * room that the request has, and no memory is made. */
+static void expandable_takes_a_free_block_that_has_room_by_itself(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat__caching_options options = {
+        .expandable = true, .range_bytes = 400 * MIB, .max_split_bytes = 40 * MIB};
+    begin(&f, &options);
+    pleat_va a = take(&f, 60 * MIB, 0);
+    give(&f, a);
+    assert_int_equal(take(&f, 30 * MIB, 0), a);
+    assert_int_equal(f.fake.backed, 60 * MIB);
+    end(&f);
+}
+
 static void expandable_quarantine_is_never_used_again(void **state)
 {
     (void)state;
@@ -552,11 +592,13 @@ int main(void)
         cmocka_unit_test(caching_refusal_changes_nothing),
         cmocka_unit_test(caching_max_split_keeps_large_blocks_whole),
         cmocka_unit_test(caching_collects_the_old_first),
+        cmocka_unit_test(caching_collects_what_is_older_than_the_mean),
         cmocka_unit_test(caching_asks_the_program_before_new_memory),
         cmocka_unit_test(caching_rounds_to_parts_of_a_power_of_two),
         cmocka_unit_test(caching_rounds_each_size_by_its_own_parts),
         cmocka_unit_test(expandable_grows_in_place_and_shrinks),
         cmocka_unit_test(expandable_spares_the_block_that_can_grow),
+        cmocka_unit_test(expandable_takes_a_free_block_that_has_room_by_itself),
         cmocka_unit_test(expandable_quarantine_is_never_used_again),
         cmocka_unit_test(caching_agrees_with_a_naive_model),
     };
