@@ -146,15 +146,16 @@ static uint64_t passed_over(const pleat__matcher *matcher, uint32_t from, uint32
     return to == matcher->begin ? bytes : bytes + fixed_bytes(matcher, matcher->begin, to - 1);
 }
 
-/* Whether as much lives as the plan has it behind the item before the cursor. */
+/* Whether as much lives as the plan has it behind the item before the cursor; behind the last one
+ * of the beginning the iteration comes as it does behind its own last one. */
 static bool lives_as_planned(const pleat__trial *trial, const pleat__matcher *matcher,
-                             uint64_t live)
+                             uint32_t from, uint64_t live)
 {
     uint32_t next = matcher->cursor;
     if (trial->live == NULL)
         return true;
-    uint64_t planned =
-        trial->live[next == matcher->begin || next == 0 ? matcher->count - 1 : next - 1];
+    bool around = next == matcher->begin && from >= next;
+    uint64_t planned = trial->live[around ? matcher->count - 1 : next - 1];
     return (live > planned ? live - planned : planned - live) <= trial->apart;
 }
 
@@ -170,7 +171,7 @@ bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint6
         trial->other -= bytes < trial->other ? bytes : trial->other;
     else
         trial->other += passed_over(matcher, from, matcher->cursor);
-    if (trial->other > trial->most || (moved && !lives_as_planned(trial, matcher, live)))
+    if (trial->other > trial->most || (moved && !lives_as_planned(trial, matcher, from, live)))
         return false;
     if (--trial->left % matcher->iteration == 0)
         trial->other = 0; /* the next iteration's requests are counted anew */
