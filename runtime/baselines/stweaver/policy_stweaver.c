@@ -53,6 +53,10 @@ typedef struct policy {
     pleat__occupancy occupancy;
     pleat__place_map placed; /* live in the pool */
     pleat__bits starts;      /* granules at which one of those begins */
+    /* A request that the pool had no place for and that was refused comes again when memory has
+     * been given back: it is not matched twice, unless a mark has passed. */
+    uint64_t refused_bytes; /* 0: none */
+    uint16_t refused_stream;
 } policy;
 
 static uint64_t granules_of(uint64_t bytes)
@@ -263,9 +267,17 @@ static bool serve_planned(policy *self, uint64_t bytes, uint16_t stream, pleat_v
 static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, pleat_va *address)
 {
     policy *self = opaque;
+    uint16_t index = stream_index(self, stream);
     PLEAT_TRY(pleat__place_map_reserve(&self->placed));
-    if (!serve_planned(self, bytes, stream_index(self, stream), address)) {
-        PLEAT_TRY(pleat__caching_alloc(self->caching, bytes, stream, address));
+    bool again = self->refused_bytes == bytes && self->refused_stream == index;
+    self->refused_bytes = 0;
+    if (again || !serve_planned(self, bytes, index, address)) {
+        pleat_result result = pleat__caching_alloc(self->caching, bytes, stream, address);
+        if (result != PLEAT_OK) {
+            self->refused_bytes = bytes;
+            self->refused_stream = index;
+            return result;
+        }
         self->context.stats->cached++;
     }
     pleat__count_alloc(self->context.stats, bytes);
@@ -380,6 +392,7 @@ static void idle(void *opaque, pleat_stream stream, uint64_t *largest, uint64_t 
 static pleat_result mark(void *opaque)
 {
     policy *self = opaque;
+    self->refused_bytes = 0;
     if (self->item_count > 0)
         pleat__matcher_mark(&self->matcher);
     return PLEAT_OK;

@@ -167,6 +167,28 @@ static void stweaver_odd_requests_cost_themselves_only(void **state)
     pleat_plan_free(plan);
 }
 
+/* One that is refused comes again when memory has been given back, and is the same request. */
+static void stweaver_matches_a_request_once(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(5, 2);
+    pleat_plan *plan = plan_of(&shape, 0);
+    pleat_va address;
+    job_start(&j, "stweaver", plan, 0);
+    uint64_t pool = pleat_stats_of(j.runtime).physical_bytes;
+    assert_ok(pleat_set_budget(j.runtime, pool + (20u << 20)));
+    assert_ok(pleat_alloc(j.runtime, 12u << 20, 0, &address));
+    assert_ok(pleat_free(j.runtime, address));
+    assert_ok(pleat_alloc(j.runtime, 14u << 20, 0, &address));
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.physical_bytes, pool + (14u << 20));
+    assert_int_equal(stats.diverged, 2);
+    assert_ok(pleat_free(j.runtime, address));
+    job_stop(&j);
+    pleat_plan_free(plan);
+}
+
 static void stweaver_answers_about_its_blocks(void **state)
 {
     (void)state;
@@ -301,6 +323,7 @@ int main(void)
         cmocka_unit_test(stweaver_puts_dynamic_requests_where_the_pool_is_idle),
         cmocka_unit_test(stweaver_stream_that_the_plan_does_not_know_gets_none_of_the_pool),
         cmocka_unit_test(stweaver_odd_requests_cost_themselves_only),
+        cmocka_unit_test(stweaver_matches_a_request_once),
         cmocka_unit_test(stweaver_answers_about_its_blocks),
         cmocka_unit_test(stweaver_without_a_plan_is_its_caching_allocator),
         cmocka_unit_test(stweaver_refuses_plans_it_cannot_follow),
