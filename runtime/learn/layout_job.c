@@ -472,9 +472,11 @@ static pleat_result list_file_views(pleat__layouts *layouts)
 
 bool pleat__layouts_leave(pleat__layouts *layouts)
 {
-    if (layouts->state != PLEAT__LAYOUT_NONE || layouts->retired_count + 2 > PLEAT__RETIRED ||
+    uint32_t more = layouts->state == PLEAT__LAYOUT_MADE ? 3 : 2;
+    if (layouts->state == PLEAT__LAYOUT_MAKING || layouts->retired_count + more > PLEAT__RETIRED ||
         list_file_views(layouts) != PLEAT_OK)
         return false;
+    (void)pleat__layouts_take(layouts); /* one that nobody follows yet goes with the others */
     retire(layouts, &layouts->file);
     retire(layouts, &layouts->now);
     layouts->plan = NULL;

@@ -321,6 +321,30 @@ static void layout_for_more_than_ever_lived_is_made_later(void **state)
     end(&p);
 }
 
+/* A job without marks that does something else takes up no layout before it comes back: the plan
+ * file is left all the same. */
+static void layout_that_nobody_follows_yet_is_left_with_the_plan_file(void **state)
+{
+    (void)state;
+    planned p;
+    pleat_va address;
+    begin(&p, SEED, 4);
+    run(&p, 4, 2);
+    assert_true(is_made(&p.j, 9, UINT64_MAX));
+    pleat__learner *learner = &((pleat__pleat *)p.j.runtime->policy)->learner;
+    learner->due |= PLEAT__DUE_LEAVE;
+    /* Its thread may still have the turn. */
+    pleat__gate_lock_turn(&p.j.runtime->gate);
+    pleat__gate_unlock(&p.j.runtime->gate);
+    assert_ok(pleat_alloc(p.j.runtime, 512, 0, &address));
+    assert_int_equal(learner->due, 0);
+    assert_null(learner->layouts.plan);
+    assert_int_equal(learner->layouts.state, PLEAT__LAYOUT_NONE);
+    assert_ok(pleat_free(p.j.runtime, address));
+    run(&p, 9, 3);
+    end(&p);
+}
+
 /* A forward alone at a larger size looks like an iteration of that size. */
 static void layout_for_what_frees_at_once_is_made_when_all_has_lived(void **state)
 {
@@ -603,6 +627,7 @@ int main(void)
         cmocka_unit_test(layout_serves_two_parameters),
         cmocka_unit_test(layout_that_has_no_room_is_asked_for_once),
         cmocka_unit_test(layout_for_more_than_ever_lived_is_made_later),
+        cmocka_unit_test(layout_that_nobody_follows_yet_is_left_with_the_plan_file),
         cmocka_unit_test(layout_for_what_frees_at_once_is_made_when_all_has_lived),
         cmocka_unit_test(layout_whose_lanes_have_no_numbers_is_not_made),
         cmocka_unit_test(layout_is_not_judged_by_what_is_larger),
