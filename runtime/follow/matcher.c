@@ -189,12 +189,6 @@ void pleat__matcher_mark(pleat__matcher *matcher)
     pleat__matcher_jump(matcher, nearest_begin(matcher));
 }
 
-void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item)
-{
-    if (matcher->misses != 0)
-        pleat__matcher_jump(matcher, item);
-}
-
 static void open_add(pleat__matcher *matcher, uint32_t item)
 {
     if (matcher->open_count == PLEAT__OPEN) {

@@ -66,9 +66,6 @@ void pleat__matcher_release(pleat__matcher *matcher);
 void pleat__matcher_mark(pleat__matcher *matcher);
 /* Items left before the end of the iteration if they are few, else 0. */
 uint32_t pleat__matcher_left(const pleat__matcher *matcher);
-/* A phase begins, and in the sequence it does so at `item`: that is where a matcher is that did not
- * know; one that knows its place keeps it. */
-void pleat__matcher_phase(pleat__matcher *matcher, uint32_t item);
 /* Items from the cursor to another one, ahead, behind or around. */
 uint32_t pleat__matcher_distance(const pleat__matcher *matcher, uint32_t item);
 /* The next request is the one at `cursor`. */
@@ -79,6 +76,12 @@ uint32_t pleat__matcher_search(pleat__matcher *matcher, uint64_t bytes, uint16_t
  * the last of them. */
 bool pleat__matcher_resync(pleat__matcher *matcher, const uint64_t recent[PLEAT__GRAM],
                            uint32_t *item);
+
+/* Whether it does not know its place: the last request was none of the sequence. */
+static inline bool pleat__matcher_is_lost(const pleat__matcher *matcher)
+{
+    return matcher->misses != 0;
+}
 
 static inline void pleat__matcher_remember(pleat__matcher *matcher, uint64_t bytes)
 {

@@ -86,7 +86,8 @@ static inline pleat__lane_space *pleat__schedule_lane(const pleat__schedule *sch
                : NULL;
 }
 
-/* The job enters a phase: where the sequence has it, nearest to where the matcher is. */
+/* The job enters a phase: a matcher that does not know its place is where the sequence has it,
+ * nearest to where it was. */
 void pleat__schedule_enter(pleat__schedule *schedule, const char *name);
 
 /* An item's second place; NULL when it has none. */

@@ -3,7 +3,7 @@
  */
 #include "test.h"
 
-#include <runtime/follow/matcher.h>
+#include <runtime/follow/schedule.h>
 #include <string.h>
 
 #define ITEMS 400u
@@ -477,6 +477,15 @@ static void match_tracks_sizes_without_a_loss(void **state)
     }
 }
 
+/* A phase begins, which the sequence has at an item. */
+static void enter(fixture *f, const char *name, uint32_t item)
+{
+    pleat__schedule schedule = {
+        .matcher = f->matcher, .phases = &(pleat__schedule_phase){name, item}, .phase_count = 1};
+    pleat__schedule_enter(&schedule, "third");
+    f->matcher = schedule.matcher;
+}
+
 static void match_phase_gives_a_lost_matcher_its_place(void **state)
 {
     fixture *f = *state;
@@ -484,15 +493,15 @@ static void match_phase_gives_a_lost_matcher_its_place(void **state)
     make_experts(f, &random);
     for (uint32_t i = 0; i < LAYER; i++)
         assert_int_equal(ask(f, i, 100), i);
-    /* One that knows where it is stays there. */
+    /* One that knows where it is stays there, and looks at no phase. */
     for (uint32_t i = LAYER; i < LAYER + FIXED - 1; i++)
         assert_int_equal(ask(f, i, 100), i);
-    pleat__matcher_phase(&f->matcher, 3 * LAYER);
+    enter(f, NULL, 3 * LAYER);
     assert_int_equal(f->matcher.cursor, LAYER + FIXED - 1);
     /* Something else, and the third layer follows, which looks like all others. */
     for (uint32_t i = 0; i < 4; i++)
         (void)pleat__matcher_next(&f->matcher, 123456 + i * 1000, 0);
-    pleat__matcher_phase(&f->matcher, 3 * LAYER);
+    enter(f, "third", 3 * LAYER);
     for (uint32_t i = 3 * LAYER; i < ITEMS; i++)
         assert_int_equal(ask(f, i, 100), i);
 }
