@@ -24,11 +24,10 @@
 #include <internal/hash.h>
 #include <string.h>
 
-/* In items or requests. What half and twice the values do: docs/decisions.md, D150, D153,
- * D157 and D158. */
-#define NEAR        3u  /* static items ahead that are looked at first */
-#define MISSES      3u  /* requests in a row that matched nothing, before resync */
-#define MARK_AT_END 32u /* a mark ends the beginning where at most so many items are left of it */
+/* In items or requests. What half and twice the values do: docs/decisions.md, D150, D153 and
+ * D158. */
+#define NEAR   3u /* static items ahead that are looked at first */
+#define MISSES 3u /* requests in a row that matched nothing, before resync */
 /* Requests of an iteration that may come behind its mark: where they never do, the iteration's
  * first is near all the same. */
 #define MARK_EARLY (NEAR - 1)
@@ -155,17 +154,15 @@ void pleat__matcher_release(pleat__matcher *matcher)
 
 uint32_t pleat__matcher_left(const pleat__matcher *matcher)
 {
-    uint32_t cursor = matcher->cursor, begin = matcher->begin;
-    uint32_t left = cursor < begin ? begin - cursor
-                                   : matcher->iteration - (cursor - begin) % matcher->iteration;
-    return left <= MARK_EARLY && matcher->iteration > MARK_AT_END ? left : 0;
+    if (matcher->cursor < matcher->begin)
+        return 0;
+    uint32_t left = matcher->iteration - (matcher->cursor - matcher->begin) % matcher->iteration;
+    return left <= MARK_EARLY ? left : 0;
 }
 
-/* Where an iteration begins, nearest to the cursor. */
+/* Where an iteration begins, nearest to the cursor, which is in one. */
 static uint32_t nearest_begin(const pleat__matcher *matcher)
 {
-    if (matcher->cursor < matcher->begin)
-        return matcher->begin;
     uint32_t iterations =
         (matcher->cursor - matcher->begin + matcher->iteration / 2) / matcher->iteration;
     uint32_t item = matcher->begin + iterations * matcher->iteration;
@@ -174,19 +171,12 @@ static uint32_t nearest_begin(const pleat__matcher *matcher)
 
 void pleat__matcher_mark(pleat__matcher *matcher)
 {
-    /* They come first, then what begins. (A plan of a recording whose iterations begin two requests
-     * behind the optimizer's step, where the job has its marks: those two were taken for others in
-     * the beginning, and 2,457 slots were found taken.) */
-    if (pleat__matcher_left(matcher) != 0)
+    /* The beginning may hold marks of its own: where it goes otherwise sizes say so (D551). */
+    if (matcher->cursor < matcher->begin)
         return;
-    /* Before the first request it is the beginning's own: a size that is the iteration's first by
-     * chance says nothing then. */
-    if (matcher->cursor == 0 && matcher->begin != 0)
-        return;
-    /* The beginning may hold marks of its own. */
-    if (matcher->cursor < matcher->begin && matcher->begin - matcher->cursor > MARK_AT_END)
-        return;
-    pleat__matcher_jump(matcher, nearest_begin(matcher));
+    /* Those that are left come first, then what begins. */
+    if (pleat__matcher_left(matcher) == 0)
+        pleat__matcher_jump(matcher, nearest_begin(matcher));
 }
 
 static void open_add(pleat__matcher *matcher, uint32_t item)
