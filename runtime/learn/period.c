@@ -37,7 +37,6 @@
 #define NEAR      2u         /* the cursor passes over at most so many */
 #define LOST      3u         /* misses in a row before the table is asked as well */
 #define STEADY    4u         /* a repeat's length may differ by 1/STEADY */
-#define STEADIER  16u        /* from the second repeat on by 1/STEADIER */
 
 _Static_assert(GRAM == sizeof(uint64_t), "a word holds the keys of as many requests");
 
@@ -109,12 +108,10 @@ static uint32_t differ(uint32_t a, uint32_t b)
 }
 
 /* Whether a repeat of `count` requests is as long as the one before. Stretches that repeat at
- * changing lengths are pieces of something longer. The first iteration may be longer than the next.
- */
+ * changing lengths are pieces of something longer. */
 static bool is_steady(const pleat__lag *lag, uint32_t count)
 {
-    uint32_t most = lag->last == lag->since ? lag->length / STEADY : lag->length / STEADIER;
-    return differ(count, lag->length) <= most;
+    return differ(count, lag->length) <= lag->length / STEADY;
 }
 
 /* Whether the newest request is that at cursor + k. */
