@@ -16,6 +16,8 @@ import sys
 import tempfile
 import unittest
 
+import made
+
 PLEAT, SNAPSHOT = sys.argv[1:3]
 SLOW = "slow" in sys.argv[3:]
 FIGURES = "its figures are the same in each build, and its code runs in the other tests"
@@ -106,6 +108,21 @@ class Replay(unittest.TestCase):
         shown = run(*job)
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertEqual(len(shown.stdout.splitlines()), 5)
+
+    def test_calls_an_iteration_are_of_whole_ones(self):
+        """The last one, whose end nothing says, is the only one that asks the driver for more."""
+        with tempfile.TemporaryDirectory() as folder:
+            job = os.path.join(folder, "job.pickle")
+            made.record(job, [4] * 5 + [6])
+            told = json.loads(run("replay", job, "--policy", "native", "--json").stdout)
+            shown = run("replay", job, "--policy", "native").stdout
+            compared = run("compare", job, "--policies", "native", "--no-fit").stdout
+        self.assertEqual((told["iterations"], told["steady_iterations"]), (5, 3))
+        self.assertEqual([one["driver_calls"] for one in told["first_iterations"][2:]], [0, 0, 0])
+        self.assertGreater(told["steady_driver_calls"], 0)
+        self.assertEqual(set(told["steady_iteration"].values()), {0})
+        self.assertRegex(shown, r"driver calls a steady iteration +0\n")
+        self.assertRegex(compared, r"\nnative .* 0  0 ms\n")
 
     def test_every_policy_keeps_tensors_apart(self):
         for policy in ["expandable", "gmlake", "stweaver", "pleat"]:

@@ -65,11 +65,6 @@ static bool is_given(const options *o, int i)
     return strcmp(o->policies[i], "pleat") == 0 && strcmp(o->plan, "auto") != 0;
 }
 
-static double per_iteration(const replay_result *r, double all)
-{
-    return all / (r->steady_iterations ? r->steady_iterations : 1);
-}
-
 /* A share, or nothing where the job was refused something before it had a steady part. */
 static void share_cell(cli_table *table, int column, const replay_result *r, double share,
                        int digits)
@@ -81,7 +76,7 @@ static void share_cell(cli_table *table, int column, const replay_result *r, dou
 }
 
 /* Calls of an iteration, and the milliseconds that they would take. */
-static void call_cells(cli_table *table, int column, const replay_result *r, uint64_t calls,
+static void call_cells(cli_table *table, int column, const replay_result *r, double calls,
                        double ns)
 {
     char number[48];
@@ -90,17 +85,15 @@ static void call_cells(cli_table *table, int column, const replay_result *r, uin
         cli_table_cell(table, column + 1, "-");
         return;
     }
-    cli_table_cell(table, column, "%s",
-                   cli_format_number(per_iteration(r, (double)calls), number, sizeof number));
-    cli_table_cell(table, column + 1, "%s ms",
-                   cli_format_number(per_iteration(r, ns) * 1e-6, number, sizeof number));
+    cli_table_cell(table, column, "%s", cli_format_number(calls, number, sizeof number));
+    cli_table_cell(table, column + 1, "%s ms", cli_format_number(ns * 1e-6, number, sizeof number));
 }
 
 /* Whether some policy's own threads call the driver in the steady part. */
 static bool any_aside(const options *o, const findings *f)
 {
     for (int i = 0; i < o->count; i++)
-        if (f->results[i].steady_mapper_calls > 0)
+        if (f->results[i].an_iteration.mapper_calls > 0)
             return true;
     return false;
 }
@@ -220,11 +213,10 @@ static void print_row(cli_table *table, const options *o, const findings *f, int
         cli_table_cell(table, column++, "-");
     share_cell(table, column++, r, r->steady_efficiency, 2);
     share_cell(table, column++, r, r->steady_planned_share, 1);
-    call_cells(table, column, r, r->steady_driver_calls - r->steady_mapper_calls,
-               r->steady_driver_ns);
+    call_cells(table, column, r, r->an_iteration.driver_calls, r->an_iteration.driver_ns);
     column += 2;
     if (any_aside(o, f)) {
-        call_cells(table, column, r, r->steady_mapper_calls, r->steady_mapper_ns);
+        call_cells(table, column, r, r->an_iteration.mapper_calls, r->an_iteration.mapper_ns);
         column += 2;
     }
     if (f->fitted)

@@ -55,12 +55,6 @@ static void row_number(cli_table *table, const char *name, double value, const c
     row(table, name, text);
 }
 
-static void row_per_iteration(cli_table *table, const char *name, uint64_t count,
-                              uint32_t iterations)
-{
-    row_number(table, name, (double)count / (iterations != 0 ? iterations : 1), "");
-}
-
 /* Nothing where there is nothing to have a share of. */
 static void row_share(cli_table *table, const char *name, uint64_t part, uint64_t whole)
 {
@@ -84,6 +78,7 @@ static void row_routes(cli_table *table, const pleat_stats *stats)
 static void print_table(const replay_result *r)
 {
     const char *headings[2] = {r->policy, r->backend};
+    const replay_mean *mean = &r->an_iteration;
     cli_table table;
     if (!cli_table_begin(&table, 2, headings))
         return;
@@ -102,14 +97,13 @@ static void print_table(const replay_result *r)
               r->steady_bytes - r->steady_slot_bytes);
     row_count(&table, "driver calls", r->stats.driver_calls);
     if (!r->oom)
-        row_per_iteration(&table, "driver calls a steady iteration", r->steady_driver_calls,
-                          r->steady_iterations);
-    if (r->steady_mapper_calls > 0)
-        row_per_iteration(&table, "  of them by Pleat's own threads", r->steady_mapper_calls,
-                          r->steady_iterations);
+        row_number(&table, "driver calls a steady iteration",
+                   mean->driver_calls + mean->mapper_calls, "");
+    if (mean->mapper_calls > 0)
+        row_number(&table, "  of them by Pleat's own threads", mean->mapper_calls, "");
     if (r->late_iterations > 0)
-        row_per_iteration(&table, "  from the 31st iteration on", r->late_driver_calls,
-                          r->late_iterations);
+        row_number(&table, "  from the 31st iteration on",
+                   (double)r->late_driver_calls / r->late_iterations, "");
     row_number(&table, "median allocation", r->alloc_ns, " ns");
     row_number(&table, "median free", r->free_ns, " ns");
     if (r->canary) {

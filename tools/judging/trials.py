@@ -20,7 +20,7 @@ def per(total, count):
 
 def take(result):
     """What is judged of a replay's answer."""
-    iterations = result["steady_iterations"]
+    one = result["steady_iteration"]
     driver, aside = result["steady_driver_seconds"], result["steady_mapper_driver_seconds"]
     whole, steady = result["processor"], result["steady_processor"]
     return {
@@ -32,14 +32,13 @@ def take(result):
         "efficiency": result["efficiency"],
         "steady_efficiency": result["steady_efficiency"],
         "planned_share": result["steady_planned_share"],
-        "iteration_ms": 1e3 * per(result["steady_recorded_seconds"], iterations),
-        "driver_ms": 1e3 * per(driver, iterations),
-        "driver_aside_ms": 1e3 * per(aside, iterations),
+        "driver_ms": 1e3 * one["driver_seconds"],
+        "driver_aside_ms": 1e3 * one["mapper_driver_seconds"],
         "driver_job_ms": 1e3 * sum(one["driver_seconds"] for one in result["first_iterations"]),
         "driver_share": per(driver + aside, result["steady_recorded_seconds"]),
         "recorded_seconds": result["recorded_seconds"],
         "processor_seconds": whole["seconds"],
-        "processor_ms": 1e3 * per(steady["seconds"], iterations),
+        "processor_ms": 1e3 * per(steady["seconds"], result["steady_iterations"]),
         "call_median_ns": whole["median_ns"],
         "call_p999_ns": whole["p999_ns"],
         "longest_calls_us": [ns / 1e3 for ns in result["longest_calls_ns"]],

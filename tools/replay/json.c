@@ -93,6 +93,12 @@ void replay_json(json_writer *json, const replay_result *r)
         json_end_object(json);
     }
     json_end_array(json);
+    json_object(json, "steady_iteration");
+    json_double(json, "driver_calls", r->an_iteration.driver_calls);
+    json_double(json, "driver_seconds", r->an_iteration.driver_ns * 1e-9);
+    json_double(json, "mapper_driver_calls", r->an_iteration.mapper_calls);
+    json_double(json, "mapper_driver_seconds", r->an_iteration.mapper_ns * 1e-9);
+    json_end_object(json);
     json_uint(json, "steady_driver_calls", r->steady_driver_calls);
     json_uint(json, "steady_streams_ordered", r->steady_streams_ordered);
     json_double(json, "steady_driver_seconds", r->steady_driver_ns * 1e-9);

@@ -32,6 +32,12 @@ typedef struct samples {
     size_t steady; /* the first of the steady part */
 } samples;
 
+/* What had been counted at a moment. */
+typedef struct tally {
+    replay_verbs verbs;
+    uint64_t requests, planned;
+} tally;
+
 typedef struct pass {
     const replay_script *script;
     pleat_vmm vmm;
@@ -56,12 +62,10 @@ typedef struct pass {
     uint64_t time_us, steady_us; /* of the recording: now, and at the start of the steady part */
     char phase[256];
     uint32_t next_mark;
-    uint64_t steady_calls, steady_ns; /* at the start of the steady part */
-    uint64_t steady_aside, steady_aside_ns;
-    uint64_t steady_ordered;
-    uint64_t steady_requests, steady_planned;
     replay_verbs begun; /* what there was when the iteration began */
-    uint64_t late_calls, late_requests, late_planned;
+    /* The same at the start of the steady part, of the 31st iteration, and at the last mark. */
+    tally steady_begun, late_begun, last;
+    uint64_t steady_ordered;
     uint64_t bytes; /* asked for in the steady part */
     uint64_t steady_slot_bytes, steady_lane_bytes;
     bool steady; /* it has begun */
@@ -91,26 +95,40 @@ static uint64_t modelled_aside_ns(const pass *p)
     return aside_ns;
 }
 
+static replay_verbs verbs_now(const pass *p, const pleat_stats *stats)
+{
+    return (replay_verbs){.driver_calls = stats->driver_calls - stats->mapper_calls,
+                          .mapper_calls = stats->mapper_calls,
+                          .creates = stats->creates,
+                          .stitched = stats->stitched,
+                          .driver_ns = (double)modelled_ns(p),
+                          .mapper_ns = (double)modelled_aside_ns(p),
+                          .waited_ns = stats->waited_ns};
+}
+
+static replay_verbs verbs_between(const replay_verbs *begun, const replay_verbs *ended)
+{
+    return (replay_verbs){.driver_calls = ended->driver_calls - begun->driver_calls,
+                          .mapper_calls = ended->mapper_calls - begun->mapper_calls,
+                          .creates = ended->creates - begun->creates,
+                          .stitched = ended->stitched - begun->stitched,
+                          .driver_ns = ended->driver_ns - begun->driver_ns,
+                          .mapper_ns = ended->mapper_ns - begun->mapper_ns,
+                          .waited_ns = ended->waited_ns - begun->waited_ns};
+}
+
+static tally tally_now(const pass *p, const pleat_stats *stats)
+{
+    return (tally){verbs_now(p, stats), stats->requests, stats->planned + stats->lane};
+}
+
 /* An iteration has ended, or the first one begins. */
 static void note_verbs(pass *p, const pleat_stats *stats)
 {
     replay_result *r = p->result;
-    const replay_verbs now = {.driver_calls = stats->driver_calls - stats->mapper_calls,
-                              .mapper_calls = stats->mapper_calls,
-                              .creates = stats->creates,
-                              .stitched = stats->stitched,
-                              .driver_ns = (double)modelled_ns(p),
-                              .mapper_ns = (double)modelled_aside_ns(p),
-                              .waited_ns = stats->waited_ns};
+    const replay_verbs now = verbs_now(p, stats);
     if (p->next_mark != 0)
-        r->first_iterations[r->first_count++] =
-            (replay_verbs){.driver_calls = now.driver_calls - p->begun.driver_calls,
-                           .mapper_calls = now.mapper_calls - p->begun.mapper_calls,
-                           .creates = now.creates - p->begun.creates,
-                           .stitched = now.stitched - p->begun.stitched,
-                           .driver_ns = now.driver_ns - p->begun.driver_ns,
-                           .mapper_ns = now.mapper_ns - p->begun.mapper_ns,
-                           .waited_ns = now.waited_ns - p->begun.waited_ns};
+        r->first_iterations[r->first_count++] = verbs_between(&p->begun, &now);
     p->begun = now;
 }
 
@@ -154,15 +172,10 @@ static pleat_result begin_iteration(pass *p)
         p->frees.steady = p->frees.count;
         p->times.steady = p->times.count;
         p->steady_us = p->time_us;
-        p->steady_requests = stats.requests;
-        p->steady_planned = stats.planned + stats.lane;
+        p->steady_begun = tally_now(p, &stats);
         p->steady_slot_bytes = stats.planned_bytes;
         p->steady_lane_bytes = stats.lane_bytes;
-        p->steady_calls = stats.driver_calls;
         p->steady_ordered = stats.streams_ordered;
-        p->steady_aside = stats.mapper_calls;
-        p->steady_ns = modelled_ns(p);
-        p->steady_aside_ns = modelled_aside_ns(p);
         p->result->peak_live_bytes = stats.peak_live_bytes;
         p->result->peak_physical_bytes = stats.peak_physical_bytes;
         pleat_reset_peaks(p->runtime);
@@ -171,12 +184,11 @@ static pleat_result begin_iteration(pass *p)
         note_times(p);
         note_verbs(p, &stats);
     }
-    if (p->next_mark == LATE) {
-        p->late_calls = stats.driver_calls;
-        p->late_requests = stats.requests;
-        p->late_planned = stats.planned + stats.lane;
-    }
+    if (p->next_mark == LATE)
+        p->late_begun = tally_now(p, &stats);
     p->next_mark++;
+    if (p->next_mark == p->script->mark_count)
+        p->last = tally_now(p, &stats);
     return p->tells && p->marks ? tell_mark(p) : PLEAT_OK;
 }
 
@@ -373,30 +385,52 @@ static double share(uint64_t part, uint64_t whole)
     return whole != 0 ? (double)part / (double)whole : 0;
 }
 
+static double planned_between(const tally *begun, const tally *ended)
+{
+    return share(ended->planned - begun->planned, ended->requests - begun->requests);
+}
+
+/* What iterations came to on average, up to the mark that ends the last whole one: what lies behind
+ * that is part of one, or all of one that nothing says the end of. */
+static void take_iteration_figures(pass *p, const tally *end)
+{
+    replay_result *r = p->result;
+    const tally *whole_end =
+        p->script->mark_count > 1 && p->next_mark == p->script->mark_count ? &p->last : end;
+    const replay_verbs all = verbs_between(&p->steady_begun.verbs, &whole_end->verbs);
+    double count = r->steady_iterations;
+    r->an_iteration = (replay_mean){.driver_calls = (double)all.driver_calls / count,
+                                    .mapper_calls = (double)all.mapper_calls / count,
+                                    .driver_ns = all.driver_ns / count,
+                                    .mapper_ns = all.mapper_ns / count};
+    if (r->iterations <= LATE)
+        return;
+    const replay_verbs late = verbs_between(&p->late_begun.verbs, &whole_end->verbs);
+    r->late_iterations = r->iterations - LATE;
+    r->late_driver_calls = late.driver_calls + late.mapper_calls;
+    r->late_planned_share = planned_between(&p->late_begun, whole_end);
+}
+
 static void take_steady_figures(pass *p, const pleat_stats *stats)
 {
     replay_result *r = p->result;
+    const tally end = tally_now(p, stats);
+    const replay_verbs all = verbs_between(&p->steady_begun.verbs, &end.verbs);
     r->steady_iterations = r->iterations - replay_steady_mark(p->script);
     r->steady_peak_live_bytes = stats->peak_live_bytes;
     r->steady_peak_physical_bytes = stats->peak_physical_bytes;
     r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
-    r->steady_planned_share = share(stats->planned + stats->lane - p->steady_planned,
-                                    stats->requests - p->steady_requests);
+    r->steady_planned_share = planned_between(&p->steady_begun, &end);
     r->steady_bytes = p->bytes;
     r->steady_slot_bytes = stats->planned_bytes - p->steady_slot_bytes;
     r->steady_lane_bytes = stats->lane_bytes - p->steady_lane_bytes;
-    r->steady_driver_calls = stats->driver_calls - p->steady_calls;
-    r->steady_mapper_calls = stats->mapper_calls - p->steady_aside;
+    r->steady_driver_calls = all.driver_calls + all.mapper_calls;
+    r->steady_mapper_calls = all.mapper_calls;
     r->steady_streams_ordered = stats->streams_ordered - p->steady_ordered;
-    r->steady_driver_ns = (double)(modelled_ns(p) - p->steady_ns);
-    r->steady_mapper_ns = (double)(modelled_aside_ns(p) - p->steady_aside_ns);
+    r->steady_driver_ns = all.driver_ns;
+    r->steady_mapper_ns = all.mapper_ns;
     r->steady_recorded_seconds = (double)(p->time_us - p->steady_us) * 1e-6;
-    if (r->iterations <= LATE)
-        return;
-    r->late_iterations = r->iterations - LATE;
-    r->late_driver_calls = stats->driver_calls - p->late_calls;
-    r->late_planned_share =
-        share(stats->planned + stats->lane - p->late_planned, stats->requests - p->late_requests);
+    take_iteration_figures(p, &end);
 }
 
 /* ended: the trace did. A job that was refused something before has no steady part; peaks and times

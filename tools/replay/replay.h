@@ -41,6 +41,12 @@ typedef struct replay_verbs {
     uint64_t waited_ns;          /* that calls waited, by the runtime's clock */
 } replay_verbs;
 
+/* The means of iterations, with the same units. */
+typedef struct replay_mean {
+    double driver_calls, mapper_calls;
+    double driver_ns, mapper_ns;
+} replay_mean;
+
 /* What an iteration's allocations and frees took on the thread that asked, by the clock. */
 typedef struct replay_times {
     uint64_t calls;
@@ -74,11 +80,15 @@ typedef struct replay_result {
     replay_verbs first_iterations[REPLAY_FIRST];
     replay_times first_times[REPLAY_FIRST]; /* in a pass without the canary */
     uint32_t first_count;
+    /* Of a whole steady iteration: what the recording has of one more is in none of these, but in
+     * the sums below. */
+    replay_mean an_iteration;
     uint64_t steady_driver_calls;    /* of all threads */
     uint64_t steady_mapper_calls;    /* of them, those of Pleat's own threads */
     uint64_t steady_streams_ordered; /* waits put between streams */
-    uint32_t late_iterations;        /* from the 31st on, when everything should have been seen */
-    uint64_t late_driver_calls;
+    /* Whole ones from the 31st on, when everything should have been seen. */
+    uint32_t late_iterations;
+    uint64_t late_driver_calls; /* of all threads */
     double late_planned_share;
     /* What they would cost on an H200, of the threads that allocate and of Pleat's own; host
      * backend. */
