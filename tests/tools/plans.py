@@ -78,6 +78,15 @@ class Plans(unittest.TestCase):
         self.assertEqual(self.run_it("plans", "remove", "--all").returncode, 0)
         self.assertEqual(self.plans(), [])
 
+    def test_no_name_is_no_plans_name(self):
+        """It was the only plan's, which a script with an empty variable removed."""
+        self.replay()
+        for verb in ("show", "remove"):
+            done = self.run_it("plans", verb, "")
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertIn("there is no plan ''", done.stderr)
+        self.assertEqual(len(self.plans()), 1)
+
     def test_what_cannot_be_read_is_not_shown(self):
         """As an object it once ended with 0."""
         self.replay()

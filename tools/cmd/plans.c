@@ -189,14 +189,15 @@ static pleat_result show(const options *o, const kept *all, const pleat__kept_pl
 
 /* ---- commands ---- */
 
-/* The plan whose number begins so. */
+/* The plan whose number begins so; with nothing none does, though all would. */
 static pleat_result find(const kept *all, const char *name, const pleat__kept_plan **found)
 {
     *found = NULL;
     for (size_t i = 0; i < all->count; i++) {
         char id[ID_DIGITS + 1];
         id_of(&all->plans[i], id);
-        if (strncmp(id, name, strlen(name)) != 0 && strcmp(all->plans[i].name, name) != 0)
+        bool begins = name[0] != '\0' && strncmp(id, name, strlen(name)) == 0;
+        if (!begins && strcmp(all->plans[i].name, name) != 0)
             continue;
         if (*found != NULL)
             return pleat__fail(PLEAT_E_NOT_FOUND, "several plans begin with '%s'", name);
