@@ -242,6 +242,12 @@ class Budget(unittest.TestCase):
         _, changes, _, _ = self.ways(path, "--block-ns", "10000,10000,10000,10000", "--link", link // 8)
         self.assertNotIn("offload", [way for _, way in changes])
 
+    def test_a_link_on_which_a_copy_takes_centuries_hides_none(self):
+        """20 GiB at a byte a second are more nanoseconds than 64 bits count: once none."""
+        path = self.recording(saved=(20 << 30,) * BLOCKS)
+        _, changes, _, _ = self.ways(path, "--block-ns", "10000,10000,10000,10000", "--link", 1)
+        self.assertEqual({way for _, way in changes}, {"again"})
+
     def test_each_microbatch_is_offloaded_within_itself(self):
         path = self.recording(microbatches=2)
         link = 40 * MIB * 1000000 // 15

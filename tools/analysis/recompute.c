@@ -345,7 +345,8 @@ static uint64_t pass_ns(const recompute *r, uint32_t pass)
 static uint64_t copy_ns(const recompute *r, uint32_t pass, uint64_t link)
 {
     const recompute_block *b = &r->blocks[r->passes[pass].block];
-    return (uint64_t)((double)b->saved_bytes / b->passes * 1e9 / (double)link);
+    double ns = (double)b->saved_bytes / b->passes * 1e9 / (double)link;
+    return ns < (double)UINT64_MAX ? (uint64_t)ns : UINT64_MAX;
 }
 
 /* The pass in whose forward the copy of what one saves ends, and before whose backward the others'
