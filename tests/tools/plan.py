@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+import made
+
 PLEAT = sys.argv.pop(1)
 JOB = sys.argv.pop(1)
 SLOW = "slow" in sys.argv
@@ -420,6 +422,13 @@ class Plan(unittest.TestCase):
                      "streams", "stuck", "lanes", "stweaver", " fold "]:
             self.assertIn(word, of_the_job())
 
+    def test_what_is_of_two_iterations_is_said_to_be(self):
+        made.record(self.path("job.pickle"), [4] * 6, seed=59, loads=True)
+        run = pleat("plan", self.path("job.pickle"), "--no-replay")
+        self.assertIn("the plan is of two iterations", run.stdout)
+        self.assertRegex(run.stdout, r"(?m)^[1-9]\d* requests of both iterations folded into [1-9]\d* views: ")
+        self.assertRegex(of_the_job(), r"(?m)^\d+ requests? folded into ")
+
     def test_bench_measures_and_tiles(self):
         run = pleat("bench", "plan", JOB, "--tile", 3, "--chunk", "2MiB,64k", "--json")
         self.assertEqual(run.returncode, 0, run.stderr)
@@ -430,6 +439,12 @@ class Plan(unittest.TestCase):
             self.assertEqual(plan["iteration_requests"], 3 * once["iteration_requests"])
             self.assertEqual(plan["max_live_bytes"], once["max_live_bytes"])
             self.assertGreaterEqual(plan["ratio"], 1)
+        # Requests that live until their like is there make a plan of two iterations: a copy is still of one.
+        made.record(self.path("loads.pickle"), [4] * 6, loads=True)
+        for copies in (1, 3, 4):
+            run = pleat("bench", "plan", self.path("loads.pickle"), "--tile", copies, "--json")
+            (plan,) = json.loads(run.stdout)["plans"]
+            self.assertEqual(plan["iteration_requests"], 75 * copies)
         self.assertEqual(pleat("bench", "plan").returncode, 2)
         self.assertEqual(pleat("bench", "plan", JOB, "--tile", 0).returncode, 2)
 

@@ -3,7 +3,8 @@
  * lifetime tables, how long it takes and how much memory it wants.
  *
  * --tile N puts N copies of a job's iteration behind each other and plans them as one iteration:
- * more requests of the same kind than any one job at hand has.
+ * more requests of the same kind than any one job at hand has. Where the plan is of two iterations
+ * the copies are of both in turn.
  */
 #include <tools/bench/bench.h>
 #include <tools/replay/devices.h>
@@ -41,7 +42,7 @@ struct row {
     uint64_t nanoseconds;
 };
 
-/* The events of one iteration: what happens at each position. */
+/* The events of the plan's iterations: what happens at each position. */
 struct moment {
     uint32_t slot;
     bool is_free;
@@ -86,12 +87,14 @@ static pleat_result add_free(struct tiling *tiling, uint32_t slot)
     return add(tiling, PLEAT_EVENT_FREE_COMPLETED, request, 0, 0);
 }
 
-/* One copy, or only the frees at its begin of what the copy before left. */
-static pleat_result add_copy(struct tiling *tiling, bool frees_only)
+/* So many events of iterations in turn from `from` on, or only the frees among them, of what came
+ * before. */
+static pleat_result add_events(struct tiling *tiling, uint64_t from, uint64_t count,
+                               bool frees_only)
 {
     const pleat__sequence *steady = &tiling->plan->steady;
-    for (uint32_t at = 0; at < steady->events; at++) {
-        struct moment moment = tiling->moments[at];
+    for (uint64_t at = from; at < from + count; at++) {
+        struct moment moment = tiling->moments[at % steady->events];
         const pleat__slot *slot = &steady->slots[moment.slot];
         if (!moment.any)
             continue;
@@ -111,6 +114,7 @@ static pleat_result add_copy(struct tiling *tiling, bool frees_only)
 static pleat_result fill_tiles(struct tiling *tiling, uint32_t copies)
 {
     const pleat_plan *plan = tiling->plan;
+    uint64_t events = (uint64_t)copies * pleat__iteration_events(plan);
     uint16_t stream;
     for (uint32_t i = 0; i < plan->stream_count; i++)
         PLEAT_TRY(pleat_trace_add_stream(tiling->trace, plan->streams[i], &stream));
@@ -120,10 +124,9 @@ static pleat_result fill_tiles(struct tiling *tiling, uint32_t copies)
             PLEAT_TRY(add(tiling, PLEAT_EVENT_ALLOC, tiling->next++, slot->size, slot->stream));
     }
     PLEAT_TRY(add(tiling, PLEAT_EVENT_MARK, 0, 0, 0));
-    for (uint32_t i = 0; i < copies; i++)
-        PLEAT_TRY(add_copy(tiling, false));
+    PLEAT_TRY(add_events(tiling, 0, events, false));
     PLEAT_TRY(add(tiling, PLEAT_EVENT_MARK, 0, 0, 0));
-    return add_copy(tiling, true);
+    return add_events(tiling, events, plan->steady.events, true);
 }
 
 static pleat_result tile(const pleat_trace *trace, uint32_t copies, pleat_trace **out)

@@ -223,9 +223,10 @@ static void print_gap(const gap_steps *gap, uint64_t contiguous, uint64_t virtua
 static void print_folds(const pleat_plan *plan, const pleat__plan_report *report)
 {
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
+    const char *both = plan->unroll > 1 ? " of both iterations" : "";
     printf(
-        "%llu request%s folded into %u view%s: %llu aliased page%s; %llu handle%s, %llu lane%s\n",
-        (unsigned long long)report->folded, cli_plural(report->folded), report->views,
+        "%llu request%s%s folded into %u view%s: %llu aliased page%s; %llu handle%s, %llu lane%s\n",
+        (unsigned long long)report->folded, cli_plural(report->folded), both, report->views,
         cli_plural(report->views), (unsigned long long)summary.alias_maps,
         cli_plural(summary.alias_maps), (unsigned long long)summary.handles,
         cli_plural(summary.handles), (unsigned long long)summary.lanes, cli_plural(summary.lanes));
@@ -236,9 +237,9 @@ static void print_folds(const pleat_plan *plan, const pleat__plan_report *report
                "the best contiguous placement, without a view\n",
                cli_format_size(report->place.height - summary.physical_bytes, less, sizeof less));
     if (plan->handed_count > 0)
-        printf("%.1f MiB pass from stream to stream, behind %u wait%s an iteration\n",
+        printf("%.1f MiB pass from stream to stream, behind %u wait%s%s\n",
                (double)pleat__handed_bytes(plan) / (1 << 20), report->handed_waits,
-               cli_plural(report->handed_waits));
+               cli_plural(report->handed_waits), plan->unroll > 1 ? both : " an iteration");
     words_explain(stdout, "view,alias,handle,lane");
 }
 
