@@ -57,6 +57,13 @@ def check_text(backend):
            and "256.000 MiB in 4 resumes" in text.stdout, f"{backend}: what was checked")
 
 
+def check_whole_tensors():
+    done = run(*SMALL, "--size", "20MiB", "--tensor", "8MiB", "--json")
+    figures = json.loads(done.stdout)
+    expect(figures["paused_bytes"] == 16 << 20, f"paused {figures['paused_bytes']}")
+    expect(figures["checked_bytes"] == 4 * figures["paused_bytes"], "what was checked of whole tensors")
+
+
 def check_refusals():
     for arguments in (["--backend", "tape"], ["--pin", "3MiB"], ["extra"], ["--turns", "0"],
                       ["--size", "8MiB", "--tensor", "16MiB"]):
@@ -68,6 +75,7 @@ check_figures("host", 1)
 check_figures("cuda", 3)
 check_text("host")
 check_text("cuda")
+check_whole_tensors()
 os.environ["PLEAT_FAKE_CUDA_READS_NOTHING"] = "1"
 check_figures("cuda", 3, reads=False)
 check_refusals()

@@ -103,6 +103,9 @@ class Replay(unittest.TestCase):
             for call in ("alloc", "free"):
                 self.assertLessEqual(row[call + "_ns"], row[call + "_p999_ns"])
                 self.assertLessEqual(row[call + "_p999_ns"], row[call + "_longest_ns"])
+        # Of the job that repeats: whole layers of 40.
+        one = json.loads(run("bench", "alloc", "-n", "100", "-p", "native", "--json").stdout)
+        self.assertEqual(one["iteration_requests"], 80)
         for few, many in (rows[:2], rows[2:]):
             self.assertGreater(many["live_bytes"], 10 * few["live_bytes"])
         shown = run(*job)

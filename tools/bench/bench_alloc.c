@@ -87,10 +87,16 @@ static void add_iteration(job *j, uint32_t layers, uint32_t *kept)
     }
 }
 
+/* Of an iteration: one at least. */
+static uint32_t layers_of(uint32_t requests)
+{
+    return requests / LAYER_TOTAL > 0 ? requests / LAYER_TOTAL : 1;
+}
+
 static pleat_result make_job(uint32_t requests, pleat_trace **out)
 {
     job j = {0};
-    uint32_t layers = requests / LAYER_TOTAL > 0 ? requests / LAYER_TOTAL : 1;
+    uint32_t layers = layers_of(requests);
     uint32_t *kept = calloc((size_t)layers * LAYER_KEPT, sizeof *kept);
     if (kept == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", requests);
@@ -128,7 +134,7 @@ static void print_json(const options *o, const replay_result *results)
     json_writer json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
-    json_uint(&json, "iteration_requests", o->requests);
+    json_uint(&json, "iteration_requests", layers_of(o->requests) * LAYER_TOTAL);
     json_array(&json, "policies");
     for (int i = 0; i < o->count; i++) {
         json_object(&json, NULL);
@@ -218,7 +224,7 @@ int bench_alloc(int argc, char **argv)
     uint32_t live_counts[BENCH_LIVE_MOST], live_count = 0;
     const cli_option table[] = {
         OPTION_COUNT('n', "requests", &o.requests, "N", 1, 4000000,
-                     "requests in an iteration, or timed with --live (300000)"),
+                     "requests in an iteration, 40 a layer, or timed with --live (300000)"),
         OPTION_TEXT('l', "live", &live, "N,N,…",
                     "with so many live tensors of all sizes, none of which comes again"),
         OPTION_TEXT('p', "policies", &policies, "A,B,…", "which (pleat,native,expandable)"),

@@ -455,7 +455,7 @@ static int parse(pause_bench *b, int argc, char **argv)
         OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
         OPTION_COUNT('\0', "device", &device, "N", 0, UINT8_MAX, "which device (0)"),
         OPTION_BYTES('s', "size", &b->bytes, "SIZE", CLI_LEAST_MEMORY,
-                     "bytes that are paused (host 256MiB, cuda 12GiB)"),
+                     "bytes that are paused, in whole tensors (host 256MiB, cuda 12GiB)"),
         OPTION_BYTES('t', "tensor", &b->tensor_bytes, "SIZE", 512, "bytes of a tensor (64MiB)"),
         OPTION_BYTES('P', "pin", &b->pin_bytes, "SIZE", CLI_LEAST_MEMORY,
                      "bytes that are pinned by each way (host 64MiB, cuda 4GiB)"),
@@ -484,6 +484,7 @@ static int parse(pause_bench *b, int argc, char **argv)
         return cli_bad_use("bench pause", "--pin is a multiple of 2 MiB");
     if (b->tensor_bytes > b->bytes)
         return cli_bad_use("bench pause", "--tensor is no more than --size");
+    b->bytes -= b->bytes % b->tensor_bytes; /* what no tensor holds is not paused */
     return CLI_GO_ON;
 }
 
