@@ -19,6 +19,8 @@ import urllib.parse
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import suite  # noqa: E402
 
+import made  # noqa: E402
+
 PLEAT, SNAPSHOT = sys.argv[1:3]
 SHARED = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[3])
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -352,6 +354,24 @@ class Report(unittest.TestCase):
         for output, said in ((path, path + ": open it in a browser\n"), ("/dev/null", "")):
             done = run("report", "--log", self.log, "-o", output)
             self.assertEqual((done.returncode, done.stdout), (0, said), done.stderr)
+
+    def test_what_explain_says_the_page_says(self):
+        job, path = (os.path.join(self.folder.name, "small" + end) for end in (".pickle", "-page.html"))
+        made.record(job, [4] * 5)
+        said = run("explain", job, "-d", "900MiB").stdout
+        run("report", job, "-d", "900MiB", "-o", path)
+        with open(path, encoding="utf-8") as file:
+            page = file.read()
+        for words in ("Under Pleat the microbatch must shrink to ", "native allocator the microbatch must shrink to "):
+            self.assertIn(words, said)
+            self.assertTrue(words.replace("Under", "under") in page, words)
+        # A table of lifetimes tells no iterations.
+        table = os.path.join(self.folder.name, "t.csv")
+        with open(table, "w", encoding="ascii") as file:
+            file.write("id,lower,upper,size\n1,0,4,1000000\n2,1,3,2000000\n")
+        run("report", table, "-o", path)
+        with open(path, encoding="utf-8") as file:
+            self.assertTrue("are live at once, in 2 tensors: no allocator" in file.read())
 
     def test_bad_use(self):
         for arguments in [[], [SNAPSHOT], [SNAPSHOT, "-o", self.path, "-p", "none"],

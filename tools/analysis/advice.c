@@ -105,6 +105,18 @@ void advice_json(json_writer *json, const footprint *f, const growth *g, const c
     json_end_array(json);
 }
 
+const char *growth_words(const fit_result *found, char text[GROWTH_WORDS])
+{
+    if (found->step == 0)
+        return "no microbatch fits, not even a tenth of the recorded one";
+    if (found->times == 1 && !found->bounded)
+        return "the microbatch cannot grow by a tenth";
+    snprintf(text, GROWTH_WORDS, "the microbatch %s %s%.3g times the recorded one",
+             found->times < 1 ? "must shrink to" : "can be", found->bounded ? "at least " : "",
+             found->times);
+    return text;
+}
+
 pleat_result growth_find(const pleat_trace *const *traces, uint32_t count, uint64_t device_bytes,
                          growth *g)
 {

@@ -38,6 +38,10 @@ typedef struct advice {
 /* Of traces[0], the others being of the same job at other sizes. */
 PLEAT_NODISCARD pleat_result growth_find(const pleat_trace *const *traces, uint32_t count,
                                          uint64_t device_bytes, growth *out);
+/* "the microbatch can be at least 2.4 times the recorded one": what there is room for under an
+ * allocator, in `text`. */
+#define GROWTH_WORDS 96
+const char *growth_words(const fit_result *found, char text[GROWTH_WORDS]);
 /* Whether a run would follow a plan made beforehand, and it does better than learning. */
 bool advice_has_plan(const footprint *footprint);
 /* What saves a hundredth or more, most first, into all[ADVICE_MOST]; returns how many. The

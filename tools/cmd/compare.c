@@ -361,7 +361,7 @@ static void print_verdict(const options *o, const findings *f)
         return;
     const replay_result *before = &f->results[native], *after = &f->results[pleat];
     cli_format_size(before->peak_physical_bytes, was, sizeof was);
-    cli_format_size(after->peak_physical_bytes, is, sizeof is);
+    cli_format_size_like(after->peak_physical_bytes, before->peak_physical_bytes, is, sizeof is);
     putchar('\n');
     if (after->oom) {
         printf("This job does not fit under Pleat with this much memory.");

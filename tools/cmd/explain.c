@@ -166,33 +166,13 @@ static void say_native(const footprint *f, const growth *g)
         say_most(f, p);
 }
 
-static const char *at_least(const fit_result *found)
-{
-    return found->bounded ? "at least " : "";
-}
-
-/* "at least 2.4 times the recorded one"; "not even a tenth of the recorded one". */
-static void say_times(const fit_result *found, const char *allocator)
-{
-    if (found->step == 0)
-        printf("  Under %s no microbatch fits, not even a tenth of the recorded one.\n", allocator);
-    else if (found->times == 1 && !found->bounded)
-        printf("  Under %s the microbatch cannot grow by a tenth.\n", allocator);
-    else if (found->times < 1)
-        printf("  Under %s the microbatch must shrink to %.3g times the recorded one.\n", allocator,
-               found->times);
-    else
-        printf("  Under %s the microbatch can be %s%.3g times the recorded one.\n", allocator,
-               at_least(found), found->times);
-}
-
 static void say_growth(const options *o, const growth *g)
 {
-    char device[48];
+    char device[48], words[GROWTH_WORDS];
     printf("\nRoom to grow\n");
     printf("  In %s%s:\n", cli_format_size(g->device_bytes, device, sizeof device), device_note(g));
-    say_times(&g->pleat, "Pleat");
-    say_times(&g->native, "PyTorch's native allocator");
+    printf("  Under Pleat %s.\n", growth_words(&g->pleat, words));
+    printf("  Under PyTorch's native allocator %s.\n", growth_words(&g->native, words));
     printf("  That is %s.\n",
            o->path_count > 1 ? "by the sizes of the recordings" : fit_assumption);
     if (g->pleat.bounded || g->native.bounded)

@@ -481,13 +481,19 @@ static void put_waste(const page *p)
     fprintf(
         p->out,
         "<p>PyTorch's native allocator takes <strong>%s</strong> (%.1f %%) beyond what is live. "
-        "It took these in %u step%s; in %u of them, by %s together, as much as was asked for lay "
-        "idle, but in pieces or in blocks kept for other sizes (fragmentation). It took:</p>"
-        "<ul>\n",
+        "It took these in %u step%s",
         cli_format_size(bytes, waste, sizeof waste),
         100.0 * (double)bytes / (double)native->result.peak_physical_bytes, native->growths,
-        cli_plural(native->growths), native->split_growths,
-        cli_format_size_like(native->split_bytes, bytes, split, sizeof split));
+        cli_plural(native->growths));
+    if (native->split_growths > 0)
+        fprintf(p->out,
+                "; in %u of them, by %s together, as much as was asked for lay idle, but in pieces "
+                "or in blocks kept for other sizes (fragmentation)",
+                native->split_growths,
+                cli_format_size_like(native->split_bytes, bytes, split, sizeof split));
+    else
+        fputs(", in none of which as much as was asked for lay idle", p->out);
+    fputs(". It took:</p><ul>\n", p->out);
     for (int i = 0; i < native->culprit_count; i++)
         put_culprit(p, &native->culprits[i]);
     fputs("</ul>\n", p->out);
@@ -617,14 +623,17 @@ static void put_summary(const page *p)
     const char *phase =
         footprint_phase(f, footprint_phase_at(f, f->max_live_at), text, sizeof text);
     uint32_t iterations = f->requests.mark_count > 1 ? f->requests.mark_count - 1 : 1;
+    uint32_t iteration = footprint_iteration_at(f, f->max_live_at);
     put_verdict(p);
     fprintf(
         p->out,
         "<p>%u request%s in %u iteration%s. At most <strong>%s</strong> are live at once, in %u "
-        "tensor%s, in iteration %u",
+        "tensor%s",
         f->requests.count, cli_plural(f->requests.count), iterations, cli_plural(iterations),
         cli_format_size(f->max_live_bytes, live, sizeof live), f->max_live_count,
-        cli_plural(f->max_live_count), footprint_iteration_at(f, f->max_live_at));
+        cli_plural(f->max_live_count));
+    if (iteration > 0 && f->requests.mark_count > 1)
+        fprintf(p->out, ", in iteration %u", iteration);
     if (phase[0] != '\0') {
         fputs(", phase ", p->out);
         put_escaped(p->out, phase);
@@ -635,24 +644,11 @@ static void put_summary(const page *p)
 static void put_room(const page *p)
 {
     const growth *g = p->growth;
-    char device[48];
+    char device[48], words[GROWTH_WORDS];
     fprintf(p->out, "<p>In %s%s: ", cli_format_size(g->device_bytes, device, sizeof device),
             g->device_assumed ? " (the recording does not say what its device has)" : "");
-    const struct {
-        const char *name;
-        const fit_result *found;
-    } both[] = {{"Pleat", &g->pleat}, {"the native allocator", &g->native}};
-    for (size_t i = 0; i < 2; i++) {
-        const fit_result *found = both[i].found;
-        fputs(i > 0 ? "; " : "", p->out);
-        if (found->step == 0)
-            fprintf(p->out, "under %s no microbatch fits", both[i].name);
-        else if (found->times == 1 && !found->bounded)
-            fprintf(p->out, "under %s the microbatch cannot grow by a tenth", both[i].name);
-        else
-            fprintf(p->out, "under %s the microbatch can be %s%.3g times the recorded one",
-                    both[i].name, found->bounded ? "at least " : "", found->times);
-    }
+    fprintf(p->out, "under Pleat %s; ", growth_words(&g->pleat, words));
+    fprintf(p->out, "under the native allocator %s", growth_words(&g->native, words));
     fprintf(p->out, " <span class=soft>(%s)</span>.</p>\n",
             g->scaled ? fit_assumption : "by the sizes of the recordings");
 }
