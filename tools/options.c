@@ -57,7 +57,7 @@ static void print_option(FILE *out, const cli_option *option)
     int wide = 0;
     for (const char *c = left; *c != '\0'; c++)
         wide += ((unsigned char)*c & 0xc0) != 0x80;
-    bool fits = wide < HELP_COLUMN;
+    bool fits = wide + 2 <= HELP_COLUMN; /* what reads this knows columns by two spaces */
     fprintf(out, "%s%s%*s", left, fits ? "" : "\n", fits ? HELP_COLUMN - wide : HELP_COLUMN, "");
     for (const char *line = option->help; line != NULL;) {
         const char *end = strchr(line, '\n');

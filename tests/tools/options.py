@@ -2,6 +2,8 @@
 
 usage: options.py PLEAT
 """
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -47,6 +49,17 @@ class Options(unittest.TestCase):
                 self.assertIn("--json", done.stdout)
                 for line in done.stdout.splitlines():
                     self.assertLessEqual(len(line), 100, f"{command}: {line}")
+
+    def test_completions_know_every_option(self):
+        """tools/documents tells an option from its help by two spaces: one had a single one before it."""
+        loader = importlib.machinery.SourceFileLoader("documents", str(README.parent / "tools/documents"))
+        documents = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+        loader.exec_module(documents)
+        for command in COMMANDS:
+            text = run(command, "--help").stdout
+            made = documents.options(text)
+            self.assertEqual([long for _, long, _, _ in made], re.findall(r"(?m)^ {2,6}(?:-\w, )?(--[a-z-]+)", text), command)
+            self.assertTrue(all(about for _, _, _, about in made), made)
 
     def test_options(self):
         for command in COMMANDS:
