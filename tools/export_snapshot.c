@@ -5,8 +5,9 @@
  *            policy on the host backend, and get the addresses that it gives; what it maps and
  *            unmaps become the segments. So PyTorch's tools show the job as the native allocator
  *            holds it, fragmentation and all, whatever allocator it was recorded under.
- * SEGMENTS   Where an event changed how much is mapped, the mapped ranges are looked at, and what
- *            is new or gone is a segment: the native policy maps and unmaps one at a time.
+ * SEGMENTS   Where an allocation took memory and none was given back, it lies at the beginning of
+ *            the one segment that is new. Where memory was given back the mapped ranges are looked
+ *            at, and what is new or gone is a segment: the native policy maps one at a time.
  * READING    `pleat import` reads it back to the same requests; marks, which no snapshot has, and
  *            recorded segments, which these stand in for, aside.
  */
@@ -17,6 +18,7 @@
 
 #include <internal/arena.h>
 #include <internal/error.h>
+#include <internal/search.h>
 #include <pleat/runtime.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -97,7 +99,7 @@ typedef struct machine {
     pleat_vmm vmm;
     pleat_runtime *runtime; /* NULL: the device is not in the trace */
     segments now;
-    uint64_t mapped;
+    uint64_t mapped, releases; /* the runtime's, when `now` was true */
 } machine;
 
 typedef struct snapshot {
@@ -157,13 +159,13 @@ static void add_range(void *context, const pleat_block *block)
         all->items[all->count++] = (segment){.address = block->address, .bytes = block->bytes};
 }
 
-static bool covers(const segments *mapped, const segment *one)
+/* Whether it lies in one of the ranges, of which those before *at do not reach so far. */
+static bool covers(const segments *mapped, size_t *at, const segment *one)
 {
-    for (size_t i = 0; i < mapped->count; i++)
-        if (one->address >= mapped->items[i].address &&
-            one->address < mapped->items[i].address + mapped->items[i].bytes)
-            return true;
-    return false;
+    while (*at < mapped->count &&
+           mapped->items[*at].address + mapped->items[*at].bytes <= one->address)
+        ++*at;
+    return *at < mapped->count && mapped->items[*at].address <= one->address;
 }
 
 /* ---- writing ---- */
@@ -251,13 +253,21 @@ static void put_event(snapshot *s, const pleat_trace_event *event, enum word act
 
 /* ---- segments as they come and go ---- */
 
-static void drop_segments(snapshot *s, machine *m, const segments *mapped,
+/* Memory is given back for an allocation only where none of it serves that, which has a new segment
+ * then: an old one that overlaps it is gone, though its addresses are mapped. */
+static bool overlaps(const segment *one, const segment *placed)
+{
+    return one->address < placed->address + placed->bytes &&
+           placed->address < one->address + one->bytes;
+}
+
+static void drop_segments(snapshot *s, machine *m, const segments *mapped, const segment *placed,
                           const pleat_trace_event *event)
 {
-    size_t kept = 0;
+    size_t kept = 0, range = 0;
     for (size_t i = 0; i < m->now.count; i++) {
         const segment one = m->now.items[i];
-        if (covers(mapped, &one))
+        if (covers(mapped, &range, &one) && !overlaps(&one, placed))
             m->now.items[kept++] = one;
         else
             put_event(s, event, WORD_SEGMENT_FREE, one.address, one.bytes);
@@ -276,6 +286,14 @@ static pleat_result insert_segment(snapshot *s, machine *m, size_t at, const seg
     return PLEAT_OK;
 }
 
+static pleat_result add_segment(snapshot *s, machine *m, size_t at, pleat_va address,
+                                uint64_t bytes, const pleat_trace_event *event)
+{
+    const segment made = {address, bytes, pleat_trace_stream(s->trace, event->stream)};
+    put_event(s, event, WORD_SEGMENT_ALLOC, made.address, made.bytes);
+    return insert_segment(s, m, at, &made);
+}
+
 /* What of a mapped range no segment holds yet is a new one. */
 static pleat_result find_new(snapshot *s, machine *m, const segment *range, size_t *at,
                              const pleat_trace_event *event)
@@ -286,11 +304,8 @@ static pleat_result find_new(snapshot *s, machine *m, const segment *range, size
             ++*at;
         pleat_va to =
             *at < m->now.count && m->now.items[*at].address < end ? m->now.items[*at].address : end;
-        if (to > from) {
-            const segment made = {from, to - from, pleat_trace_stream(s->trace, event->stream)};
-            put_event(s, event, WORD_SEGMENT_ALLOC, made.address, made.bytes);
-            PLEAT_TRY(insert_segment(s, m, (*at)++, &made));
-        }
+        if (to > from)
+            PLEAT_TRY(add_segment(s, m, (*at)++, from, to - from, event));
         from = to;
         if (*at < m->now.count && m->now.items[*at].address == from)
             from += m->now.items[(*at)++].bytes;
@@ -298,22 +313,37 @@ static pleat_result find_new(snapshot *s, machine *m, const segment *range, size
     return PLEAT_OK;
 }
 
-static pleat_result follow_segments(snapshot *s, machine *m, const pleat_trace_event *event)
+static pleat_result look_at_segments(snapshot *s, machine *m, const segment *placed,
+                                     const pleat_trace_event *event)
 {
-    uint64_t mapped = pleat_stats_of(m->runtime).virtual_bytes;
-    if (mapped == m->mapped)
-        return PLEAT_OK;
     ranges r = {.snapshot = s};
     PLEAT_TRY(pleat_walk(m->runtime, add_range, &r));
     PLEAT_TRY(r.failed);
-    m->mapped = mapped;
-    drop_segments(s, m, &r.found, event);
+    drop_segments(s, m, &r.found, placed, event);
     size_t at = 0;
     pleat_result result = PLEAT_OK;
     for (size_t i = 0; i < r.found.count && result == PLEAT_OK; i++)
         result = find_new(s, m, &r.found.items[i], &at, event);
     pleat__arena_free(s->arena, r.found.items);
     return result;
+}
+
+/* `address`: what the event allocated; 0: nothing. */
+static pleat_result follow_segments(snapshot *s, machine *m, const pleat_trace_event *event,
+                                    pleat_va address)
+{
+    const pleat_stats stats = pleat_stats_of(m->runtime);
+    const segment placed = {address, address != 0 ? event->size : 0, 0};
+    uint64_t mapped = m->mapped, releases = m->releases;
+    size_t at;
+    m->mapped = stats.virtual_bytes;
+    m->releases = stats.releases;
+    if (m->mapped == mapped && m->releases == releases)
+        return PLEAT_OK;
+    if (address == 0 || m->mapped < mapped || m->releases != releases)
+        return look_at_segments(s, m, &placed, event);
+    PLEAT__FIRST(at, m->now.count, m->now.items[at].address > address);
+    return add_segment(s, m, at, address, m->mapped - mapped, event);
 }
 
 /* ---- a device's events ---- */
@@ -337,7 +367,7 @@ static pleat_result put_alloc(snapshot *s, machine *m, const pleat_trace_event *
     request *made = &s->requests[event->request];
     PLEAT_TRY(pleat_alloc(m->runtime, event->size, pleat_trace_stream(s->trace, event->stream),
                           &made->address));
-    PLEAT_TRY(follow_segments(s, m, event));
+    PLEAT_TRY(follow_segments(s, m, event, made->address));
     if (made->address == 0)
         made->address = ADDRESS_EMPTY + 512 * s->empty++;
     made->site = event->site;
@@ -361,7 +391,7 @@ static pleat_result put_any(snapshot *s, machine *m, const pleat_trace_event *ev
         if (one->address < ADDRESS_EMPTY)
             PLEAT_TRY(pleat_free(m->runtime, one->address));
         one->address = 0;
-        return follow_segments(s, m, event);
+        return follow_segments(s, m, event, 0);
     default:
         return PLEAT_OK;
     }

@@ -72,13 +72,15 @@ class Export(unittest.TestCase):
         self.assertEqual(run("plan", SNAPSHOT, "-o", plan).returncode, 0)
         self.assertEqual(run("verify", plan, "--trace", path).returncode, 0)
 
-    def test_snapshot_has_segments_that_hold_its_blocks(self):
-        with open(self.export("snapshot"), "rb") as file:
+    def assert_segments_hold_blocks(self, path):
+        with open(path, "rb") as file:
             loaded = Refuser(file).load()
         there, live = {}, {}
         for event in loaded["device_traces"][0]:
             address, action = event["addr"], event["action"]
             if action == "segment_alloc":
+                for other, size in there.items():
+                    self.assertTrue(address >= other + size or other >= address + event["size"], event)
                 there[address] = event["size"]
             elif action == "segment_free":
                 self.assertEqual(there.pop(address), event["size"])
@@ -101,6 +103,24 @@ class Export(unittest.TestCase):
             active = [b for b in segment["blocks"] if b["state"] != "inactive"]
             self.assertEqual(segment["active_size"], sum(b["size"] for b in active))
         self.assertEqual(seen, live)
+        return loaded["device_traces"][0]
+
+    def test_snapshot_has_segments_that_hold_its_blocks(self):
+        self.assert_segments_hold_blocks(self.export("snapshot"))
+
+    def test_segments_are_given_back_where_the_device_is_full(self):
+        """And one is made where some of them were, in one event: the device has 16 TiB."""
+        events = []
+        for number, gib in enumerate([100, *range(1000, 2600, 40)]):
+            tensor = dict(addr=(1 << 50) + (number << 44), size=gib << 30, stream=0)
+            events.append(dict(tensor, action="alloc"))
+            if number > 0:
+                events += [dict(tensor, action=action) for action in ("free_requested", "free_completed")]
+        path = self.path("growing.pickle")
+        with open(path, "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [events]}, file)
+        exported = self.assert_segments_hold_blocks(self.export("snapshot", path))
+        self.assertGreater(sum(event["action"] == "segment_free" for event in exported), 10)
 
     def test_snapshot_keeps_stack_frames(self):
         frames = [dict(name="forward", filename="model.py", line=7),
