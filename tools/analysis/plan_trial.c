@@ -167,7 +167,7 @@ void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
     }
 }
 
-plan_reason plan_trial_reason(const plan_trial *trial)
+static plan_reason reason_of(const plan_trial *trial)
 {
     plan_reason found = trial->run ? loses_by(&trial->planned, &trial->learned) : PLAN_REASON_NONE;
     if (!trial->run || found != PLAN_REASON_NONE)
@@ -191,7 +191,7 @@ static const struct {
 
 const char *plan_trial_sentence(const plan_trial *trial, char text[PLAN_SENTENCE])
 {
-    plan_reason reason = plan_trial_reason(trial);
+    plan_reason reason = reason_of(trial);
     char why[PLAN_SENTENCE / 2];
     const char *half = !trial->serves
                            ? cli_plain(trial->why_not, strlen(trial->why_not), why, sizeof why)
@@ -206,7 +206,7 @@ bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
     uint32_t lost = 0, run = 0;
     for (uint32_t i = 0; i < count; i++) {
         run += trials[i].run;
-        lost += plan_trial_reason(&trials[i]) != PLAN_REASON_NONE;
+        lost += reason_of(&trials[i]) != PLAN_REASON_NONE;
     }
     return run > 0 && lost == run;
 }
@@ -231,7 +231,7 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
                    "requests planned, %.1f %% of the time in the driver)\n",
                    cli_format_size(trial->half.bytes, planned, sizeof planned),
                    trial->half.planned_share * 100, trial->half.driver_share * 100);
-        if (plan_trial_reason(trial) != PLAN_REASON_NONE)
+        if (reason_of(trial) != PLAN_REASON_NONE)
             printf("this speaks against the plan: %s\n", plan_trial_sentence(trial, sentence));
     }
     if (plan_trial_is_lost(trials, count))
@@ -253,7 +253,7 @@ void plan_trial_members(json_writer *json, const plan_trial *trial)
             json_double(json, "half_planned_share", trial->half.planned_share);
             json_double(json, "half_planned_driver_share", trial->half.driver_share);
         }
-        plan_reason reason = plan_trial_reason(trial);
+        plan_reason reason = reason_of(trial);
         json_bool(json, "learning_is_better", reason != PLAN_REASON_NONE);
         if (reason != PLAN_REASON_NONE)
             json_string(json, "reason", reasons[reason].name);

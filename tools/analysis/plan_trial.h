@@ -62,8 +62,7 @@ typedef struct plan_trial {
  * with a plan of its first half too, made with the same options. */
 void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
                     const pleat_trace *const *traces, uint32_t count, plan_trial *trials);
-/* What speaks against following the plan, by one recording; and in a sentence without its end. */
-plan_reason plan_trial_reason(const plan_trial *trial);
+/* What speaks against following the plan, by one recording, in a sentence without its end. */
 #define PLAN_SENTENCE 512 /* bytes */
 const char *plan_trial_sentence(const plan_trial *trial, char text[PLAN_SENTENCE]);
 /* Whether every recording that was replayed speaks against it, if there is one. */

@@ -10,9 +10,8 @@
 
 #include <string.h>
 
-#define NONE        UINT32_MAX
-#define BLOCKS_MOST 4096u
-#define ROUNDS      6 /* plans made for a choice */
+#define NONE   UINT32_MAX
+#define ROUNDS 6 /* plans made for a choice */
 /* Events behind a saved tensor's free in which its operator ends at the latest. */
 #define OPERATOR_EVENTS 32u
 
@@ -69,12 +68,13 @@ static bool read_phase(const recompute *r, uint16_t phase, place *out)
         pleat__phase_text(pleat_trace_label(r->trace, r->requests.phase_labels[phase]), &length);
     if (!take(&text, &length, "block.") || length == 0 || *text < '0' || *text > '9')
         return false;
-    for (; length > 0 && *text >= '0' && *text <= '9' && value < BLOCKS_MOST; text++, length--)
+    for (; length > 0 && *text >= '0' && *text <= '9' && value < RECOMPUTE_BLOCKS_MOST;
+         text++, length--)
         value = value * 10 + (uint64_t)(*text - '0');
     out->block = (uint32_t)value;
     out->again = take(&text, &length, ".again");
     out->attention = take(&text, &length, ".attention");
-    return value < BLOCKS_MOST && length == 0;
+    return value < RECOMPUTE_BLOCKS_MOST && length == 0;
 }
 
 static uint16_t phase_at(const pleat__requests *q, uint32_t position)
@@ -167,15 +167,15 @@ static void add_pass(recompute *r, uint32_t *of_number, const run *forward, cons
 /* The second runs of a block, in order, belong to its forwards, in order. */
 static pleat_result pair_runs(recompute *r, const runs *found)
 {
-    uint32_t *of_number = pleat__arena_calloc(r->arena, BLOCKS_MOST, sizeof *of_number);
-    waiting *of_block = pleat__arena_calloc(r->arena, BLOCKS_MOST, sizeof *of_block);
+    uint32_t *of_number = pleat__arena_calloc(r->arena, RECOMPUTE_BLOCKS_MOST, sizeof *of_number);
+    waiting *of_block = pleat__arena_calloc(r->arena, RECOMPUTE_BLOCKS_MOST, sizeof *of_block);
     uint32_t *next = pleat__arena_calloc(r->arena, found->count, sizeof *next);
     r->passes = pleat__arena_calloc(r->arena, found->count, sizeof *r->passes);
-    r->blocks = pleat__arena_calloc(r->arena, BLOCKS_MOST, sizeof *r->blocks);
+    r->blocks = pleat__arena_calloc(r->arena, RECOMPUTE_BLOCKS_MOST, sizeof *r->blocks);
     if (of_number == NULL || of_block == NULL || next == NULL || r->passes == NULL ||
         r->blocks == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %zu passes", found->count);
-    for (uint32_t b = 0; b < BLOCKS_MOST; b++)
+    for (uint32_t b = 0; b < RECOMPUTE_BLOCKS_MOST; b++)
         of_block[b].first = NONE;
     r->block_count = r->pass_count = 0;
     for (uint32_t i = 0; i < found->count; i++) {

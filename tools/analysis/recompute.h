@@ -33,6 +33,8 @@ typedef enum recompute_way {
     RECOMPUTE_WAYS,
 } recompute_way;
 
+#define RECOMPUTE_BLOCKS_MOST 4096u /* a phase of a block with that number or more is none */
+
 extern const char *const recompute_way_names[RECOMPUTE_WAYS];
 
 /* What is known of time; NULL and 0: nothing. */

@@ -14,9 +14,20 @@
 #define CHART_MOST    512
 #define RATE_RECORDS  16 /* the last ones that say how long an iteration takes */
 
-runview_figures runview_of(const runlog *log)
+typedef struct figures {
+    const pleat__log_record *last; /* of the intervals; NULL: nothing was written yet */
+    double seconds;
+    uint64_t peak_live, peak_physical;
+    /* The first and the last whole iteration that what follows is the mean of, the first of all
+     * being 1; both 0: there are too few to say. */
+    uint64_t rated_from, rated_to;
+    double iteration_seconds; /* 0: not known */
+    double calls_per_iteration, planned_share;
+} figures;
+
+static figures figures_of(const runlog *log)
 {
-    runview_figures f = {.last = runlog_last(log, PLEAT__LOG_INTERVALS)};
+    figures f = {.last = runlog_last(log, PLEAT__LOG_INTERVALS)};
     const runlog_series *series = &log->series[PLEAT__LOG_ITERATIONS];
     if (f.last == NULL)
         return f;
@@ -43,7 +54,7 @@ runview_figures runview_of(const runlog *log)
     return f;
 }
 
-static double efficiency(const runview_figures *f)
+static double efficiency(const figures *f)
 {
     return f->peak_physical != 0 ? (double)f->peak_live / (double)f->peak_physical : 0;
 }
@@ -69,7 +80,7 @@ void runview_json_log(json_writer *json, const char *path, const runlog *log)
 
 void runview_json(json_writer *json, const char *path, const runlog *log)
 {
-    runview_figures f = runview_of(log);
+    figures f = figures_of(log);
     json_object(json, NULL);
     runview_json_log(json, path, log);
     json_double(json, "seconds", f.seconds);
@@ -117,7 +128,7 @@ static const char *without_folder(const char *command)
 void runview_line(cli_table *table, const runlog *log)
 {
     char size[48], time[32];
-    runview_figures f = runview_of(log);
+    figures f = figures_of(log);
     if (!cli_table_row(table))
         return;
     cli_table_cell(table, 0, "%llu", (unsigned long long)log->numbers.pid);
@@ -223,7 +234,7 @@ static void put_chart(FILE *out, const runlog *log, int width)
     fputc('\n', out);
 }
 
-static void put_plan(FILE *out, const runlog *log, const runview_figures *f)
+static void put_plan(FILE *out, const runlog *log, const figures *f)
 {
     char live[48], physical[48];
     const pleat__log_numbers *n = &log->numbers;
@@ -251,7 +262,7 @@ static void put_plan(FILE *out, const runlog *log, const runview_figures *f)
     X(map_waits, "waited for them")                                                                \
     X(out_of_memory, "refused")
 
-static void put_state(FILE *out, const runlog *log, const runview_figures *f)
+static void put_state(FILE *out, const runlog *log, const figures *f)
 {
     char text[32];
     const char *state = runlog_state(log, f->last);
@@ -305,7 +316,7 @@ static void put_counters(FILE *out, const runlog *log)
 void runview_text(FILE *out, const runlog *log, int columns)
 {
     char time[32];
-    runview_figures f = runview_of(log);
+    figures f = figures_of(log);
     const pleat__log_record *last = f.last;
     fprintf(out, "process %llu, device %llu, policy %s, %s after %s\n",
             (unsigned long long)log->numbers.pid, (unsigned long long)log->numbers.device,

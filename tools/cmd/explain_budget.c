@@ -10,8 +10,7 @@
 #include <internal/error.h>
 #include <stdlib.h>
 
-#define TIMES_MOST 4096
-#define NS_MOST    (1ull << 48) /* three days */
+#define NS_MOST (1ull << 48) /* three days */
 
 /* false where the text is no list of numbers; NULL is an empty one. */
 static bool read_times(const char *text, uint64_t *times, uint32_t *count)
@@ -19,7 +18,7 @@ static bool read_times(const char *text, uint64_t *times, uint32_t *count)
     *count = 0;
     if (text == NULL)
         return true;
-    while (*text != '\0' && *count < TIMES_MOST) {
+    while (*text != '\0' && *count < RECOMPUTE_BLOCKS_MOST) {
         char *end;
         unsigned long long value = strtoull(text, &end, 10);
         bool number = end != text && *text >= '0' && *text <= '9' && value <= NS_MOST;
@@ -103,14 +102,12 @@ static void print_json(const recompute *r, uint64_t budget, uint32_t rung)
 }
 
 /* How many blocks go a way; their numbers, where `said` has something to say before them. */
-static uint32_t say_blocks(const recompute *r, uint32_t rung, recompute_way way, const char *said)
+static uint32_t say_blocks(const recompute *r, const recompute_way *ways, recompute_way way,
+                           const char *said)
 {
     uint32_t count = 0;
     for (uint32_t b = r->block_count; b-- > 0;) {
-        recompute_way last = RECOMPUTE_KEPT;
-        for (uint32_t i = 1; i <= rung; i++)
-            last = r->rungs[i].block == b ? r->rungs[i].way : last;
-        if (last != way)
+        if (ways[b] != way)
             continue;
         if (said != NULL)
             printf("%s%u", count > 0 ? ", " : said, r->blocks[b].number);
@@ -124,12 +121,14 @@ static uint32_t say_blocks(const recompute *r, uint32_t rung, recompute_way way,
 static void say_ways(const recompute *r, uint64_t budget, uint32_t rung)
 {
     char within[48], takes[48];
+    recompute_way ways[RECOMPUTE_BLOCKS_MOST];
+    recompute_ways(r, rung, ways);
     cli_format_size(budget, within, sizeof within);
     cli_format_size(r->rungs[rung].physical_bytes, takes, sizeof takes);
-    uint32_t attention = say_blocks(r, rung, RECOMPUTE_ATTENTION, NULL);
-    uint32_t offloaded = say_blocks(r, rung, RECOMPUTE_OFFLOAD, NULL);
+    uint32_t attention = say_blocks(r, ways, RECOMPUTE_ATTENTION, NULL);
+    uint32_t offloaded = say_blocks(r, ways, RECOMPUTE_OFFLOAD, NULL);
     printf("In %s: %u of %u blocks are computed again", within,
-           say_blocks(r, rung, RECOMPUTE_AGAIN, NULL), r->block_count);
+           say_blocks(r, ways, RECOMPUTE_AGAIN, NULL), r->block_count);
     if (attention > 0)
         printf(", %u all but attention", attention);
     if (offloaded > 0)
@@ -139,9 +138,9 @@ static void say_ways(const recompute *r, uint64_t budget, uint32_t rung)
         printf(" That costs %.2f ms an iteration of %.2f ms for all of them.",
                (double)r->rungs[rung].ns / 1e6, (double)r->forward_ns / 1e6);
     putchar('\n');
-    say_blocks(r, rung, RECOMPUTE_AGAIN, "Computed again: ");
-    say_blocks(r, rung, RECOMPUTE_ATTENTION, "All but attention: ");
-    say_blocks(r, rung, RECOMPUTE_OFFLOAD, "Offloaded: ");
+    say_blocks(r, ways, RECOMPUTE_AGAIN, "Computed again: ");
+    say_blocks(r, ways, RECOMPUTE_ATTENTION, "All but attention: ");
+    say_blocks(r, ways, RECOMPUTE_OFFLOAD, "Offloaded: ");
 }
 
 static void say_choice(const recompute *r, uint64_t budget, uint32_t rung)
@@ -170,16 +169,16 @@ static void say_choice(const recompute *r, uint64_t budget, uint32_t rung)
 
 int explain_budget(const pleat_trace *trace, uint32_t device, const budget_question *asked)
 {
-    static uint64_t block_ns[TIMES_MOST], attention_ns[TIMES_MOST];
+    static uint64_t block_ns[RECOMPUTE_BLOCKS_MOST], attention_ns[RECOMPUTE_BLOCKS_MOST];
     recompute_times times = {.attention_ns = attention_ns, .link = asked->link};
     uint32_t rung;
     recompute r;
     if (!read_times(asked->block_ns, block_ns, &times.block_count))
-        return cli_bad_use("explain", "--block-ns: '%s' is no list of at most %d nanoseconds",
-                           asked->block_ns, TIMES_MOST);
+        return cli_bad_use("explain", "--block-ns: '%s' is no list of at most %u nanoseconds",
+                           asked->block_ns, RECOMPUTE_BLOCKS_MOST);
     if (!read_times(asked->attention_ns, attention_ns, &times.attention_count))
-        return cli_bad_use("explain", "--attention-ns: '%s' is no list of at most %d nanoseconds",
-                           asked->attention_ns, TIMES_MOST);
+        return cli_bad_use("explain", "--attention-ns: '%s' is no list of at most %u nanoseconds",
+                           asked->attention_ns, RECOMPUTE_BLOCKS_MOST);
     times.block_ns = asked->block_ns != NULL ? block_ns : NULL;
     pleat_result result = recompute_begin(trace, device, &times, &r);
     if (result == PLEAT_OK) {

@@ -26,7 +26,7 @@ typedef struct options {
 /* What a trace holds. */
 typedef struct summary {
     uint64_t kinds[PLEAT_EVENT_SEGMENT_FREE + 1];
-    uint64_t peak_live_bytes; /* rounded to 512, until free_completed */
+    uint64_t peak_live_bytes; /* rounded to 512, until their free is asked for */
     uint64_t peak_segment_bytes;
     bool devices[UINT8_MAX + 1];
 } summary;
