@@ -607,6 +607,19 @@ class Compare(unittest.TestCase):
         self.assertTrue(told["runs"]["pleat"]["losses_equal"])
         self.assertEqual(lines, [])
 
+    def test_a_run_that_ended_before_it_was_steady_has_no_seconds(self):
+        """It was the fastest, with 0."""
+        import compare
+
+        native = self.line(0.9, [1.0], [3.0])
+        ended = dict(self.line(0.9, [], [3.0]), efficiency=None, out_of_memory="of 80 GiB")
+        ended["seconds"] = [9.0, 9.0]
+        _, told, lines = self.side({"native": [native], "pleat-saved": [ended]})
+        told = told["runs"]["pleat-saved"]
+        self.assertEqual((told["seconds_per_iteration"], told["seconds_to_native"]), (None, None))
+        self.assertEqual(compare.row("lora", "pleat-saved", told)[6:8], ("-", "-"))
+        self.assertIn("efficiency 0.0000 with a plan", lines[0])
+
     def test_allocators_abreast_change_gpus_from_round_to_round(self):
         import compare
 

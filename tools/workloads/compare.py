@@ -269,9 +269,8 @@ class Side:
         )
         told = {name: worst.get(name) for name in names}
         told["peak_physical_bytes"] = told.pop("peak_reserved_bytes")
-        told["seconds_per_iteration"] = statistics.median(
-            [s for one in rounds for s in one["seconds"][harness.STEADY_FROM :]] or [0]
-        )
+        steady = [s for one in rounds for s in one["seconds"][harness.STEADY_FROM :]]
+        told["seconds_per_iteration"] = statistics.median(steady) if steady else None
         if "native" in self.runs:
             told["seconds_to_native"] = self.times_native(contender)
             told["learning_to_native"] = self.learning_to_native(contender)
@@ -308,7 +307,7 @@ def missed(side, told):
     if pleat and others and (pleat["efficiency"] or 0) < max(others):
         lines.append("efficiency %.4f, another's %.4f" % (pleat["efficiency"] or 0, max(others)))
     if saved and (saved["efficiency"] or 0) < side.goal:
-        lines.append("efficiency %.4f with a plan, not %.3f" % (saved["efficiency"], side.goal))
+        lines.append("efficiency %.4f with a plan, not %.3f" % (saved["efficiency"] or 0, side.goal))
     for name in ("pleat", "pleat-saved"):
         if name in runs and runs[name].get("losses_equal") is False:
             lines.append("%s: other losses than native's" % name)
