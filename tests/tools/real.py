@@ -100,6 +100,17 @@ class Judged(unittest.TestCase):
         out = pair(line(1.0, out_of_memory="it is full"))
         self.assertEqual(real_suite.verdict([out]), ["llama@1: out of memory"])
 
+    def test_a_run_without_iterations_takes_no_share_of_a_mean(self):
+        """It took 0 of native's seconds, by which Pleat was slower than expandable segments."""
+        other = pair(line(1.0))
+        other["runs"]["expandable"].update(seconds=[], losses=[], out_of_memory="it is full")
+        self.assertEqual(real_suite.verdict([other]), [])
+        told = real_suite.figures(other)["expandable"]
+        self.assertEqual((told["seconds"], told["mean"]), (None, None))
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            real_suite.summarize([other, pair(line(1.0))])
+        self.assertIn("expandable over 2: steady median 1.0000, mean from the first on 1.0000 (1.0000 to", said.getvalue())
+
     def test_a_job_may_name_its_seed(self):
         self.assertEqual(real_suite.drawn_pairs(["t5", "unet@9", "vit"], [3, 4]),
                          [("unet", 9), ("t5", 3), ("vit", 3), ("t5", 4), ("vit", 4)])

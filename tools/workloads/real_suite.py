@@ -47,9 +47,9 @@ def ratios(one, native, first=0):
 
 
 def mean(one, native):
-    """The seconds of the iterations that both have, native's being 1."""
+    """The seconds of the iterations that both have, native's being 1; None where there are none."""
     both = list(zip(one["seconds"], native["seconds"]))
-    return sum(mine for mine, _ in both) / (sum(other for _, other in both) or 1.0)
+    return sum(mine for mine, _ in both) / sum(other for _, other in both) if both else None
 
 
 def apart(one, other):
@@ -64,12 +64,13 @@ def figures(pair):
     native = pair["runs"].get("native")
     told = {}
     for contender, one in pair["runs"].items():
+        seconds = one["seconds"][STEADY_FROM:] or one["seconds"]
         mine = {
             "live": one.get("peak_allocated_bytes"),
             "physical": one.get("peak_reserved_bytes"),
             "process": one.get("process_peak_bytes"),
             "efficiency": one.get("efficiency"),
-            "seconds": statistics.median(one["seconds"][STEADY_FROM:] or one["seconds"] or [0]),
+            "seconds": statistics.median(seconds) if seconds else None,
             "out_of_memory": one["out_of_memory"],
         }
         if native:
@@ -108,9 +109,11 @@ def seconds_missed(pleat, expandable, again, most):
     if pleat["steady"] is not None and pleat["steady"] > most:
         line = "steady median %.4f of native's, not %.3f" % (pleat["steady"], most)
         yield line + scatter(again and again["steady"])
+    if pleat["mean"] is None:
+        return
     if pleat["mean"] > MEAN:
         yield "mean from the first on %.4f of native's, not %.2f" % (pleat["mean"], MEAN)
-    if expandable and pleat["mean"] > MEAN_OVER_EXPANDABLE * expandable["mean"]:
+    if expandable and expandable["mean"] and pleat["mean"] > MEAN_OVER_EXPANDABLE * expandable["mean"]:
         yield "mean %.4f of native's, expandable segments' %.4f" % (pleat["mean"], expandable["mean"])
 
 
@@ -217,6 +220,7 @@ def of_all(pairs):
             continue
         steady = steady_of_all(both, contender)
         means = [mean(runs[contender], runs["native"]) for runs in both]
+        means = [one for one in means if one is not None] or [float("nan")]
         shares = [runs[contender]["efficiency"] or 0 for runs in both]
         print(
             "%s over %d: steady median %s, mean from the first on %.4f (%.4f to %.4f) of native's; "
