@@ -63,6 +63,30 @@ class Explain(unittest.TestCase):
         for advice in told["advice"]:
             self.assertIn(advice["text"], text.stdout)
 
+    def test_what_another_stream_still_uses_is_not_idle(self):
+        """A tensor is freed and in use until its free completes: a second one of its size needs memory of its own."""
+        events = []
+
+        def add(action, number, mib, iteration):
+            events.append(dict(action=action, addr=number << 34, size=mib << 20, stream=0, time_us=10 * len(events),
+                               user_metadata="iter=%d;phase=F" % iteration))
+
+        for i in range(6):
+            add("alloc", 1, 100, i)
+            add("free_requested", 1, 100, i)
+            add("alloc", 2, 100, i)
+            add("alloc", 3, 50, i)
+            for action, number, mib in (("free_completed", 1, 100), ("free_requested", 2, 100), ("free_completed", 2, 100),
+                                        ("free_requested", 3, 50), ("free_completed", 3, 50)):
+                add(action, number, mib, i)
+        path = os.path.join(self.folder.name, "job.pickle")
+        with open(path, "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [events]}, file)
+        told = json.loads(ran("explain", path, "--json").stdout)
+        pleat = {p["policy"]: p for p in told["policies"]}["pleat"]
+        self.assertEqual(told["max_live_bytes"], 250 << 20)
+        self.assertEqual((pleat["peak_physical_live_bytes"], pleat["peak_idle_bytes"]), (250 << 20, 0))
+
     def test_measured_savings_are_those_of_the_replays(self):
         told = json.loads(run("explain", SNAPSHOT, "--json").stdout)
         held = {p["policy"]: p["peak_physical_bytes"] for p in told["policies"]}

@@ -67,6 +67,15 @@ static void add_point(const footprint *f, footprint_curve *curve, uint32_t posit
         curve->high[bucket] = value;
 }
 
+/* What is live behind the event at a position, of what was before it: by the recording. An
+ * allocator that gets a free before other streams are done with the memory cannot use it yet. */
+static uint64_t live_behind(const footprint *f, uint32_t position, uint64_t live)
+{
+    uint32_t event = f->requests.events[position];
+    uint64_t size = pleat__rounded(f->requests.items[event / 2].size);
+    return event & 1 ? live - size : live + size;
+}
+
 /* ---- groups ---- */
 
 static int compare_kinds(const void *left, const void *right)
@@ -149,10 +158,11 @@ static void note_beyond(watcher *w, uint32_t position, uint64_t bytes)
 static void note_growth(watcher *w, uint32_t position, const pleat_stats *stats)
 {
     footprint_policy *p = w->policy;
-    uint64_t request = stats->live_bytes > w->live ? stats->live_bytes - w->live : 0;
+    uint64_t live = live_behind(w->footprint, position, w->live);
+    uint64_t request = live > w->live ? live - w->live : 0;
     uint64_t idle = w->physical > w->live ? w->physical - w->live : 0;
     p->peak_at = position;
-    p->peak_live_bytes = stats->live_bytes;
+    p->peak_live_bytes = live;
     p->peak_idle_bytes = idle;
     p->peak_request_bytes = request;
     uint64_t from = w->most > w->footprint->max_live_bytes ? w->most : w->footprint->max_live_bytes;
@@ -173,7 +183,7 @@ static void on_event(void *self, uint32_t position, const pleat_stats *stats)
     if (stats->physical_bytes > w->most)
         note_growth(w, position, stats);
     w->physical = stats->physical_bytes;
-    w->live = stats->live_bytes;
+    w->live = live_behind(w->footprint, position, w->live);
     add_point(w->footprint, &w->policy->physical, position, stats->physical_bytes);
     add_point(w->footprint, &w->policy->virtual, position, stats->virtual_bytes);
 }
@@ -213,10 +223,8 @@ static pleat_result follow_live(footprint *f)
     uint32_t count = 0;
     PLEAT_TRY(make_curve(f, &f->live));
     for (uint32_t at = 0; at < f->requests.event_count; at++) {
-        uint32_t event = f->requests.events[at];
-        uint64_t size = pleat__rounded(f->requests.items[event / 2].size);
-        live = event & 1 ? live - size : live + size;
-        count = event & 1 ? count - 1 : count + 1;
+        live = live_behind(f, at, live);
+        count = f->requests.events[at] & 1 ? count - 1 : count + 1;
         add_point(f, &f->live, at, live);
         if (live > f->max_live_bytes) {
             f->max_live_bytes = live;
