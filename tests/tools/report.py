@@ -365,6 +365,11 @@ class Report(unittest.TestCase):
         for words in ("Under Pleat the microbatch must shrink to ", "native allocator the microbatch must shrink to "):
             self.assertIn(words, said)
             self.assertTrue(words.replace("Under", "under") in page, words)
+        self.assertTrue("<h2>The plan: what lies where in one iteration</h2>" in page)
+        made.record(job, [4] * 5, loads=True)
+        run("report", job, "-o", path)
+        with open(path, encoding="utf-8") as file:
+            self.assertTrue("<h2>The plan: what lies where in two iterations, which take turns</h2>" in file.read())
         # A table of lifetimes tells no iterations.
         table = os.path.join(self.folder.name, "t.csv")
         with open(table, "w", encoding="ascii") as file:

@@ -133,7 +133,7 @@ function picture(plan, first) {
       c.fillText(inSeconds ? tickOf(plan.begin + t) : count(t), px, base + 3);
     }
     c.fillStyle = colour('soft');
-    c.fillText(inSeconds ? 'seconds of the recording' : 'events of the iteration', left + width() / 2, base + 18);
+    c.fillText(inSeconds ? 'seconds of the recording' : 'events of the plan', left + width() / 2, base + 18);
   }
   function drawBoxes(c) {
     const hatch = hatchOf(c), fills = classes.map(colour), aliased = [], edges = [];
@@ -386,7 +386,7 @@ function makePlan(plan) {
               describe: (b) => `chunk ${count(Math.floor(b.y0 / chunk))}` +
                 (b.y1 - b.y0 > chunk ? ` to ${count(Math.ceil(b.y1 / chunk) - 1)}` : '') + `: ${tensorText(plan, b)}` +
                 (b.alias ? ', at a second address' : '') + `; ${count(others(b).length)} other tensors use its chunks; ` +
-                `the chunk is idle ${(100 * (1 - busy[Math.floor(b.y0 / chunk)])).toFixed(1)} % of the iteration` },
+                `the chunk is idle ${(100 * (1 - busy[Math.floor(b.y0 / chunk)])).toFixed(1)} % of the time` },
   };
   const used = new Set(byAddress.map((b) => b.cls));
   classes.forEach((name, k) => {

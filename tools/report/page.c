@@ -749,6 +749,10 @@ static pleat_result put_part(const page *p, const char *name, size_t length)
         put_words(p);
     else if (IS("GAP"))
         put_gap(p);
+    else if (IS("PLANOF"))
+        fputs(p->f->plan != NULL && p->f->plan->unroll > 1 ? "two iterations, which take turns"
+                                                           : "one iteration",
+              p->out);
     else if (IS("PEAK"))
         put_peak(p);
     else if (IS("FIGURES"))
