@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+import made
+
 PLEAT, SNAPSHOT = sys.argv[1:3]
 DRAWN = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads", "drawn.py")
 
@@ -62,6 +64,23 @@ class Explain(unittest.TestCase):
         self.assertIn("the recording does not say what its device has", text.stdout)
         for advice in told["advice"]:
             self.assertIn(advice["text"], text.stdout)
+
+    def test_the_plan_of_each_gpu_has_a_name_of_its_own(self):
+        """What is to be done is taken by the command that it is for."""
+        path, snapshots = os.path.join(self.folder.name, "job.pickle"), []
+        for batch in (4, 2):
+            made.record(path, [batch] * 6)
+            with open(path, "rb") as file:
+                snapshots.append(pickle.load(file))
+        with open(path, "wb") as file:
+            pickle.dump(dict(snapshots[0], device_traces=[one["device_traces"][0] for one in snapshots]), file)
+        told = json.loads(ran("explain", path, "--json").stdout)["devices"]
+        commands = {one["command"] for gpu in told.values() for one in gpu["advice"] if one["what"] == "plan"}
+        (command,) = commands
+        planned = shlex.split(command.partition(" && ")[0])
+        done = subprocess.run([os.path.abspath(PLEAT), *planned[1:]], cwd=self.folder.name, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue({"job0.plan", "job1.plan"} <= set(os.listdir(self.folder.name)))
 
     def test_what_another_stream_still_uses_is_not_idle(self):
         """A tensor is freed and in use until its free completes: a second one of its size needs memory of its own."""

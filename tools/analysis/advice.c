@@ -48,7 +48,11 @@ int advise(const footprint *f, const growth *g, advice *all)
          "measured", .command = "pleat run -- python3 train.py"},
         {"plan", "plan it beforehand (pleat plan), and run it under Pleat with --plan",
          advice_has_plan(f) ? less(native, f->trial.planned.bytes) : 0, "measured",
-         .command = "pleat plan %s -o job.plan && pleat run --plan job.plan -- python3 train.py"},
+         .command = f->several
+                        ? "pleat plan %s -o job%d.plan && pleat run --plan job%d.plan -- "
+                          "python3 train.py"
+                        : "pleat plan %s -o job.plan && pleat run --plan job.plan -- python3 "
+                          "train.py"},
         {"expandable", "use PyTorch's expandable segments", saved_by(f, native, "expandable"),
          "measured",
          .command = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python3 train.py"},

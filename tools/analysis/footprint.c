@@ -301,7 +301,7 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
 pleat_result footprint_make(const pleat_trace *trace, const footprint_options *options,
                             footprint *f)
 {
-    *f = (footprint){.trace = trace};
+    *f = (footprint){.trace = trace, .several = options->several};
     PLEAT_TRY(pleat__arena_create(&f->arena));
     pleat_result result = replay_requests(trace, f->arena, &f->device, &f->requests);
     f->buckets =

@@ -78,6 +78,7 @@ typedef struct footprint_policy {
 typedef struct footprint {
     pleat__arena *arena; /* holds what is below */
     const pleat_trace *trace;
+    bool several; /* GPUs in the recording, of which this is one */
     uint32_t device;
     pleat__requests requests;
     uint32_t buckets;
@@ -107,6 +108,7 @@ typedef struct footprint_options {
     const char *plan; /* a plan's file; NULL: one is made, and policy pleat finds its own */
     uint64_t budget_bytes;
     uint64_t device_bytes;
+    bool several; /* the recording is of several GPUs */
 } footprint_options;
 
 /* Runs the trace under each policy on host memory. `trace` must outlive the footprint. */

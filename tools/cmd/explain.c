@@ -286,11 +286,13 @@ static void print_json(const options *o, const footprint *f, const growth *g, co
     json_finish(&json);
 }
 
-static int explain_traces(const options *o, const pleat_trace *const *traces)
+static int explain_traces(const options *o, const pleat_trace *const *traces, bool several)
 {
     static const char *const policies[] = {"native", "expandable", "pleat"};
-    const footprint_options wanted = {
-        .policies = policies, .policy_count = 3, .device_bytes = o->device_bytes};
+    const footprint_options wanted = {.policies = policies,
+                                      .policy_count = 3,
+                                      .device_bytes = o->device_bytes,
+                                      .several = several};
     footprint f;
     growth g = {0};
     refusal r = {0};
@@ -334,7 +336,8 @@ static int explain(void *self, pleat_trace *trace, int device)
     }
     for (uint32_t i = 1; i < o->path_count && result == PLEAT_OK; i++)
         result = device_import(o->paths[i], device, NULL, &traces[i]);
-    int code = result == PLEAT_OK ? explain_traces(o, (const pleat_trace *const *)traces)
+    int code = result == PLEAT_OK ? explain_traces(o, (const pleat_trace *const *)traces,
+                                                   device != PLEAT__ANY_DEVICE)
                                   : cli_failed("explain", result);
     for (uint32_t i = 0; i < o->path_count; i++)
         pleat_trace_free(traces[i]);

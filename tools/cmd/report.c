@@ -122,7 +122,7 @@ static int report(void *self, pleat_trace *trace, int device)
     options own = *(const options *)self, *o = &own;
     char output[DEVICE_PATH_MOST];
     runlog run;
-    (void)device;
+    own.footprint.several = device != PLEAT__ANY_DEVICE;
     subject s = {0};
     if (o->output != NULL && trace != NULL)
         o->output = device_path(o->output, trace, output);
