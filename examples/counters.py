@@ -14,7 +14,7 @@ PLEAT = os.environ.get("PLEAT_COMMAND", "pleat")
 
 
 def replayed(recording, policy):
-    """Counters of a recording's replay on the host's memory."""
+    """GPU -> counters of a recording's replay on the host's memory; of one GPU alone it has no number."""
     try:
         done = subprocess.run([PLEAT, "replay", recording, "--policy", policy, "--json"], stdout=subprocess.PIPE)
     except OSError as problem:
@@ -23,7 +23,8 @@ def replayed(recording, policy):
         sys.exit(127 if problem.errno == errno.ENOENT else 126)
     if done.returncode:
         sys.exit(done.returncode)
-    return json.loads(done.stdout)
+    told = json.loads(done.stdout)
+    return told.get("devices", {"": told})
 
 
 def main():
@@ -31,9 +32,9 @@ def main():
         print("usage: counters.py RECORDING", file=sys.stderr)
         sys.exit(2)
     for policy in ("native", "pleat"):
-        told = replayed(sys.argv[1], policy)
-        print("%-8s %.3f GiB for %.3f GiB live" % (policy, told["peak_physical_bytes"] / 2**30,
-                                                  told["peak_live_bytes"] / 2**30))
+        for gpu, told in replayed(sys.argv[1], policy).items():
+            print("%-8s %.3f GiB for %.3f GiB live%s" % (policy, told["peak_physical_bytes"] / 2**30,
+                                                        told["peak_live_bytes"] / 2**30, gpu and " on GPU " + gpu))
 
 
 if __name__ == "__main__":
