@@ -319,18 +319,25 @@ static uint64_t ns_of(const uint64_t *times, uint32_t count, uint32_t number)
     return times != NULL && number < count ? times[number] : 0;
 }
 
-static void note_times(recompute *r, const recompute_times *times)
+/* A block whose time is not among those that are told would cost nothing. */
+static pleat_result note_times(recompute *r, const recompute_times *times)
 {
     bool known = times != NULL && times->block_ns != NULL;
     for (uint32_t b = 0; b < r->block_count; b++) {
         recompute_block *block = &r->blocks[b];
-        uint64_t ns = known ? ns_of(times->block_ns, times->block_count, block->number) : 1;
+        if (known && block->number >= times->block_count)
+            return pleat__fail(PLEAT_E_INVALID,
+                               "the recording has a block %u, and --block-ns the times of %u "
+                               "blocks: give each one's, from block 0 on",
+                               block->number, times->block_count);
+        uint64_t ns = known ? times->block_ns[block->number] : 1;
         uint64_t attention =
             known ? ns_of(times->attention_ns, times->attention_count, block->number) : 0;
         block->ns = block->passes * ns;
         block->attention_ns = block->passes * (attention < ns ? attention : ns);
         r->forward_ns += known ? block->ns : 0;
     }
+    return PLEAT_OK;
 }
 
 /* ---- offloading ---- */
@@ -819,10 +826,11 @@ pleat_result recompute_begin(const pleat_trace *trace, uint32_t device,
     if (result == PLEAT_OK) {
         note_saved(out);
         note_ends(out);
-        note_times(out, times);
         out->persistent_bytes = persistent(out);
-        result = note_lasting(out);
+        result = note_times(out, times);
     }
+    if (result == PLEAT_OK)
+        result = note_lasting(out);
     if (result == PLEAT_OK)
         result = note_earlier(out);
     if (result == PLEAT_OK && out->forward_ns > 0 && times->link > 0)

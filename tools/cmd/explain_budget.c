@@ -22,7 +22,8 @@ static bool read_times(const char *text, uint64_t *times, uint32_t *count)
         char *end;
         unsigned long long value = strtoull(text, &end, 10);
         bool number = end != text && *text >= '0' && *text <= '9' && value <= NS_MOST;
-        if (!number || (*end != ',' && *end != '\0'))
+        bool goes_on = *end == ',' && end[1] != '\0';
+        if (!number || (!goes_on && *end != '\0'))
             return false;
         times[(*count)++] = value;
         text = *end == ',' ? end + 1 : end;
