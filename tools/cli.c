@@ -294,6 +294,27 @@ void cli_table_cell(cli_table *table, int column, const char *format, ...)
     fit(table->cells[(table->rows - 1) * table->columns + column], text);
 }
 
+void cli_table_text(cli_table *table, const char *name, const char *text)
+{
+    if (!cli_table_row(table))
+        return;
+    cli_table_cell(table, 0, "%s", name);
+    cli_table_cell(table, 1, "%s", text);
+}
+
+void cli_table_size(cli_table *table, const char *name, uint64_t bytes)
+{
+    char text[48];
+    cli_table_text(table, name, cli_format_size(bytes, text, sizeof text));
+}
+
+void cli_table_count(cli_table *table, const char *name, uint64_t count)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)count);
+    cli_table_text(table, name, text);
+}
+
 void cli_table_drop(cli_table *table)
 {
     free(table->cells);

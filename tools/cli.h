@@ -106,6 +106,10 @@ bool cli_table_begin(cli_table *table, int columns, const char *const *headings)
 /* Begins a new row and fills its cells, one per column, from printf-like pieces. */
 bool cli_table_row(cli_table *table);
 PLEAT_PRINTF(3, 4) void cli_table_cell(cli_table *table, int column, const char *format, ...);
+/* A row of a name and a text, a size or a number; none where there is no memory. */
+void cli_table_text(cli_table *table, const char *name, const char *text);
+void cli_table_size(cli_table *table, const char *name, uint64_t bytes);
+void cli_table_count(cli_table *table, const char *name, uint64_t count);
 /* Frees without printing. */
 void cli_table_drop(cli_table *table);
 /* Prints and frees. Where it is wider than the terminal, columns go on below, the first one said

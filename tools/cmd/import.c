@@ -90,43 +90,23 @@ static void print_json(const pleat_trace *trace, const summary *s, pleat__trace_
     json_finish(&json);
 }
 
-static bool print_row(cli_table *table, const char *name, const char *text)
-{
-    if (!cli_table_row(table))
-        return false;
-    cli_table_cell(table, 0, "%s", name);
-    cli_table_cell(table, 1, "%s", text);
-    return true;
-}
-
-static bool print_count(cli_table *table, const char *name, uint64_t count)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%llu", (unsigned long long)count);
-    return print_row(table, name, text);
-}
-
 /* written: NULL: nothing was. */
 static void print_table(const pleat_trace *trace, const summary *s, const options *o,
                         const char *written)
 {
-    char live[48], segments[48], input[DEVICE_PATH_MOST], plain[4 * DEVICE_PATH_MOST];
+    char input[DEVICE_PATH_MOST], plain[4 * DEVICE_PATH_MOST];
     const char *headings[2] = {pleat__trace_form_name(o->form), ""};
     cli_table table;
-    cli_format_size(s->peak_live_bytes, live, sizeof live);
-    cli_format_size(s->peak_segment_bytes, segments, sizeof segments);
-    bool made = cli_table_begin(&table, 2, headings) &&
-                print_count(&table, "entries", pleat_trace_event_count(trace)) &&
-                print_count(&table, "requests", pleat_trace_request_count(trace)) &&
-                print_count(&table, "marks of iterations", s->kinds[PLEAT_EVENT_MARK]) &&
-                print_count(&table, "streams", pleat_trace_stream_count(trace)) &&
-                print_count(&table, "labels", pleat_trace_label_count(trace) - 1) &&
-                print_row(&table, "peak live", live) &&
-                print_row(&table, "peak of recorded segments", segments);
-    if (!made)
-        cli_table_drop(&table);
-    else
+    if (cli_table_begin(&table, 2, headings)) {
+        cli_table_count(&table, "entries", pleat_trace_event_count(trace));
+        cli_table_count(&table, "requests", pleat_trace_request_count(trace));
+        cli_table_count(&table, "marks of iterations", s->kinds[PLEAT_EVENT_MARK]);
+        cli_table_count(&table, "streams", pleat_trace_stream_count(trace));
+        cli_table_count(&table, "labels", pleat_trace_label_count(trace) - 1);
+        cli_table_size(&table, "peak live", s->peak_live_bytes);
+        cli_table_size(&table, "peak of recorded segments", s->peak_segment_bytes);
         cli_table_end(&table, stdout);
+    }
     if (written != NULL)
         printf("written to %s\n", cli_plain(written, strlen(written), plain, sizeof plain));
     const pleat__refusal refused = pleat__trace_refusal(trace);

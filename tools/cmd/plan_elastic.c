@@ -195,20 +195,6 @@ void elastic_text(const pleat_plan *plan, const pleat__elastic_report *report,
 
 /* --- answers -----------------------------------------------------------------------------------*/
 
-static void row(cli_table *table, const char *name, const char *value)
-{
-    if (!cli_table_row(table))
-        return;
-    cli_table_cell(table, 0, "%s", name);
-    cli_table_cell(table, 1, "%s", value);
-}
-
-static void row_bytes(cli_table *table, const char *name, uint64_t bytes)
-{
-    char text[TEXT];
-    row(table, name, cli_format_size(bytes, text, sizeof text));
-}
-
 static void print_at(const pleat_plan *instance, const pleat__instance_report *report,
                      const taking *takes, const char *x, double seconds)
 {
@@ -217,21 +203,21 @@ static void print_at(const pleat_plan *instance, const pleat__instance_report *r
     cli_table table;
     if (!cli_table_begin(&table, 2, headings))
         return;
-    row_bytes(&table, "max-live", instance->max_live_bytes);
-    row_bytes(&table, "physical", takes->most);
+    cli_table_size(&table, "max-live", instance->max_live_bytes);
+    cli_table_size(&table, "physical", takes->most);
     if (takes->least < takes->most)
-        row_bytes(&table, "  at least", takes->least);
+        cli_table_size(&table, "  at least", takes->least);
     if (report->beside_bytes != 0)
-        row_bytes(&table, "  of it beside the plan", report->beside_bytes);
+        cli_table_size(&table, "  of it beside the plan", report->beside_bytes);
     snprintf(text, sizeof text, "%.5f", to_max_live(instance, takes));
-    row(&table, "  to max-live", text);
+    cli_table_text(&table, "  to max-live", text);
     if (report->kept_bytes != 0)
-        row_bytes(&table, "with the plan's own places", kept_of(report));
-    row(&table, "layout", layouts[report->layout]);
+        cli_table_size(&table, "with the plan's own places", kept_of(report));
+    cli_table_text(&table, "layout", layouts[report->layout]);
     snprintf(text, sizeof text, "%u", report->remaps);
-    row(&table, "maps that the plan has not", text);
+    cli_table_text(&table, "maps that the plan has not", text);
     snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
-    row(&table, "made in", text);
+    cli_table_text(&table, "made in", text);
     cli_table_end(&table, stdout);
 }
 

@@ -27,32 +27,11 @@ typedef struct options {
     bool json;
 } options;
 
-static void row(cli_table *table, const char *name, const char *value)
-{
-    if (!cli_table_row(table))
-        return;
-    cli_table_cell(table, 0, "%s", name);
-    cli_table_cell(table, 1, "%s", value);
-}
-
-static void row_size(cli_table *table, const char *name, uint64_t bytes)
-{
-    char text[48];
-    row(table, name, cli_format_size(bytes, text, sizeof text));
-}
-
-static void row_count(cli_table *table, const char *name, uint64_t count)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%llu", (unsigned long long)count);
-    row(table, name, text);
-}
-
 static void row_number(cli_table *table, const char *name, double value, const char *unit)
 {
     char number[32], text[48];
     snprintf(text, sizeof text, "%s%s", cli_format_number(value, number, sizeof number), unit);
-    row(table, name, text);
+    cli_table_text(table, name, text);
 }
 
 /* Nothing where there is nothing to have a share of. */
@@ -62,17 +41,17 @@ static void row_share(cli_table *table, const char *name, uint64_t part, uint64_
     if (whole == 0)
         return;
     snprintf(text, sizeof text, "%.2f %%", 100 * (double)part / (double)whole);
-    row(table, name, text);
+    cli_table_text(table, name, text);
 }
 
 static void row_routes(cli_table *table, const pleat_stats *stats)
 {
-    row_count(table, "requests", stats->requests);
-    row_count(table, "  in their planned slot", stats->planned);
-    row_count(table, "  in a lane", stats->lane);
-    row_count(table, "  stitched", stats->stitched);
-    row_count(table, "  cached", stats->cached);
-    row_count(table, "not as planned", stats->diverged);
+    cli_table_count(table, "requests", stats->requests);
+    cli_table_count(table, "  in their planned slot", stats->planned);
+    cli_table_count(table, "  in a lane", stats->lane);
+    cli_table_count(table, "  stitched", stats->stitched);
+    cli_table_count(table, "  cached", stats->cached);
+    cli_table_count(table, "not as planned", stats->diverged);
 }
 
 static void print_table(const replay_result *r)
@@ -82,20 +61,20 @@ static void print_table(const replay_result *r)
     cli_table table;
     if (!cli_table_begin(&table, 2, headings))
         return;
-    row_count(&table, "iterations", r->iterations);
-    row_size(&table, "peak live", r->peak_live_bytes);
-    row_size(&table, "peak physical", r->peak_physical_bytes);
+    cli_table_count(&table, "iterations", r->iterations);
+    cli_table_size(&table, "peak live", r->peak_live_bytes);
+    cli_table_size(&table, "peak physical", r->peak_physical_bytes);
     row_number(&table, "efficiency", r->efficiency * 100, " %");
     if (!r->oom) {
-        row_size(&table, "steady peak physical", r->steady_peak_physical_bytes);
+        cli_table_size(&table, "steady peak physical", r->steady_peak_physical_bytes);
         row_number(&table, "steady efficiency", r->steady_efficiency * 100, " %");
     }
-    row_size(&table, "peak virtual", r->peak_virtual_bytes);
+    cli_table_size(&table, "peak virtual", r->peak_virtual_bytes);
     row_routes(&table, &r->stats);
     row_share(&table, "steady bytes in slots", r->steady_slot_bytes, r->steady_bytes);
     row_share(&table, "  of the others in lanes", r->steady_lane_bytes,
               r->steady_bytes - r->steady_slot_bytes);
-    row_count(&table, "driver calls", r->stats.driver_calls);
+    cli_table_count(&table, "driver calls", r->stats.driver_calls);
     if (!r->oom)
         row_number(&table, "driver calls a steady iteration",
                    mean->driver_calls + mean->mapper_calls, "");
@@ -107,16 +86,16 @@ static void print_table(const replay_result *r)
     row_number(&table, "median allocation", r->alloc_ns, " ns");
     row_number(&table, "median free", r->free_ns, " ns");
     if (r->canary) {
-        row_count(&table, "canary errors", r->canary_errors);
-        row_size(&table, "canary visits a page every", r->canary_stride_bytes);
+        cli_table_count(&table, "canary errors", r->canary_errors);
+        cli_table_size(&table, "canary visits a page every", r->canary_stride_bytes);
     }
     if (r->repeats.count > 0) {
-        row_count(&table, "repeats", r->repeats.count);
-        row_size(&table, "  physical after ten", r->repeats.early.physical_bytes);
-        row_size(&table, "  physical at the end", r->repeats.late.physical_bytes);
-        row_size(&table, "  metadata after ten", r->repeats.early.metadata_bytes);
-        row_size(&table, "  metadata at the end", r->repeats.late.metadata_bytes);
-        row(&table, "  unchanged", r->repeats.unchanged ? "yes" : "no");
+        cli_table_count(&table, "repeats", r->repeats.count);
+        cli_table_size(&table, "  physical after ten", r->repeats.early.physical_bytes);
+        cli_table_size(&table, "  physical at the end", r->repeats.late.physical_bytes);
+        cli_table_size(&table, "  metadata after ten", r->repeats.early.metadata_bytes);
+        cli_table_size(&table, "  metadata at the end", r->repeats.late.metadata_bytes);
+        cli_table_text(&table, "  unchanged", r->repeats.unchanged ? "yes" : "no");
     }
     for (uint32_t i = 0; i < r->visits.count; i++) {
         char name[48];
