@@ -327,9 +327,9 @@ static pleat_result note_times(recompute *r, const recompute_times *times)
         recompute_block *block = &r->blocks[b];
         if (known && block->number >= times->block_count)
             return pleat__fail(PLEAT_E_INVALID,
-                               "the recording has a block %u, and --block-ns the times of %u "
-                               "blocks: give each one's, from block 0 on",
-                               block->number, times->block_count);
+                               "the recording has a block %u, and --block-ns ends before it: give "
+                               "each one's, from block 0 on",
+                               block->number);
         uint64_t ns = known ? times->block_ns[block->number] : 1;
         uint64_t attention =
             known ? ns_of(times->attention_ns, times->attention_count, block->number) : 0;
