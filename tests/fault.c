@@ -23,8 +23,8 @@ static bool due(fault *self, pleat__fault_verb verb, bool *pass)
     bool hit = false;
     if (plan->verb == verb || plan->verb == PLEAT__FAULT_any) {
         self->calls++;
-        hit = plan->nth != 0 &&
-              (self->calls == plan->nth || (plan->forever && self->calls > plan->nth));
+        hit = plan->nth != 0 && (self->calls == plan->nth || self->calls == plan->second ||
+                                 (plan->forever && self->calls > plan->nth));
         self->hits += hit;
     }
     bool open = verb == PLEAT__FAULT_unmap || verb == PLEAT__FAULT_set_access;

@@ -22,6 +22,7 @@ typedef struct pleat__fault_plan {
     /* A failing unmap or set_access is carried out all the same: their contract leaves the state
      * open, so a caller must be right either way. Other verbs change nothing when they fail. */
     bool carried_out;
+    uint64_t second; /* a later call that fails as well; 0: none does */
 } pleat__fault_plan;
 
 /* `inner` outlives it; nothing fails until armed. create and reserve fail as out of memory, the

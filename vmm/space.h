@@ -47,7 +47,7 @@ typedef struct pleat__chunk {
     uint64_t rank;      /* the caller's, during a call */
     pleat_handle spare; /* memory that it wakes with (pleat__space_prepare); 0: none */
     bool spare_on_host;
-    bool prepared; /* its handle was that: until unprepare it is that again when it rests */
+    bool prepared; /* until unprepare it keeps memory to wake with whenever it rests */
     struct pleat__chunk *next, *previous;
 } pleat__chunk;
 

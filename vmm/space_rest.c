@@ -200,21 +200,22 @@ static pleat_result release_handle(pleat__space *space, uint64_t bytes, pleat_ha
     return result;
 }
 
-/* With the places held: the memory goes, or waits for the next wake where it was prepared for one;
- * where a quarantined place may hold it, or the driver does not take it, it stays the chunk's. */
+/* With the places held: the memory goes, or waits for the next wake where the chunk is prepared and
+ * has no other for that; where a quarantined place may hold it, or the driver does not take it, it
+ * stays the chunk's. */
 static void release(pleat__space *space, pleat__chunk *chunk)
 {
     pthread_mutex_lock(&space->lock);
     bool held = chunk->stuck != 0;
+    bool waits = chunk->prepared && chunk->spare == 0;
     pthread_mutex_unlock(&space->lock);
-    if (held || (!chunk->prepared && release_handle(space, chunk->pages * space->page_bytes,
-                                                    chunk->handle, chunk->on_host) != PLEAT_OK))
+    if (held || (!waits && release_handle(space, chunk->pages * space->page_bytes, chunk->handle,
+                                          chunk->on_host) != PLEAT_OK))
         return;
     pthread_mutex_lock(&space->lock);
-    if (chunk->prepared) {
+    if (waits) {
         chunk->spare = chunk->handle;
         chunk->spare_on_host = chunk->on_host;
-        chunk->prepared = false;
     }
     chunk->handle = 0;
     chunk->on_host = false;
@@ -330,6 +331,7 @@ void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, ui
 static pleat_result prepare(pleat__space *space, pleat__chunk *chunk, bool on_host)
 {
     pleat_handle handle;
+    chunk->prepared = true;
     if (chunk->spare != 0 && chunk->spare_on_host == on_host)
         return PLEAT_OK;
     PLEAT_TRY(give_spare(space, chunk));
@@ -364,7 +366,6 @@ static pleat_result create(pleat__space *space, pleat__chunk *chunk)
     pthread_mutex_lock(&space->lock);
     chunk->handle = handle;
     chunk->on_host = on_host;
-    chunk->prepared = chunk->spare != 0;
     chunk->spare = 0;
     chunk->painted = false;
     pthread_mutex_unlock(&space->lock);

@@ -239,7 +239,8 @@ static void mapper_calls_and_forgets(void **state)
     pleat__mapper_drain(mapper);
     assert_int_equal(atomic_load(&count), 21);
     /* Nobody can say whether the event has passed: the call is told. */
-    pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_event_query, 1, true, false});
+    pleat__fault_arm(
+        &f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query, .nth = 1, .forever = true});
     kept.job.events = &event;
     kept.job.event_count = 1;
     pleat__mapper_submit(mapper, &kept.job);
@@ -260,7 +261,7 @@ static void mapper_hands_the_error_to_the_waiter(void **state)
     uint64_t page;
     assert_ok(pleat__mapper_create(f.vmm, f.arena, &mapper));
     assert_ok(pleat__space_take(f.space, 4, &page));
-    pleat__fault_arm(&f.vmm, (pleat__fault_plan){PLEAT__FAULT_map, 2, false, false});
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_map, .nth = 2});
     mapping map = map_at(&f, page, 0, 4);
     pleat__job bad = mapping_job(&map), good = mapping_job(&map);
     pleat__mapper_submit(mapper, &bad);

@@ -1,8 +1,8 @@
 /*
  * sweep.c: every sequence of verbs of the layer, with its Nth verb made to fail, for every N until
- * it succeeds: once and for ever, and for the verbs whose contract allows it both done and not
- * done. Afterwards the audits hold, and when the fault is over all that the sequence had taken
- * comes back: no handle, map or reservation is left.
+ * it succeeds: once, with each later one as well, and for ever, and for the verbs whose contract
+ * allows it both done and not done. Afterwards the audits hold, and when the fault is over all that
+ * the sequence had taken comes back: no handle, map or reservation is left.
  */
 #include "../fault.h"
 #include "../held.h"
@@ -207,6 +207,34 @@ static pleat_result rest_and_wake(world *w)
     return result;
 }
 
+/* Chunks change their memory for the host's and back, one of them at two places. */
+static pleat_result move(world *w)
+{
+    uint64_t page;
+    pleat_result result = pleat__space_take(w->space, 1, &page);
+    if (result != PLEAT_OK)
+        return result;
+    result = pleat__space_map(w->space, page, w->kept, 1);
+    bool mapped = result == PLEAT_OK;
+    for (int to_host = 1; to_host >= 0 && result == PLEAT_OK; to_host--) {
+        result = pleat__space_prepare(w->space, w->kept, 2, to_host != 0);
+        if (result == PLEAT_OK)
+            result = pleat__space_rest(w->space, w->kept, 2, NULL);
+        if (result == PLEAT_OK)
+            result = pleat__space_wake(w->space, w->kept, 2, NULL);
+        pleat__space_unprepare(w->space, w->kept, 2);
+    }
+    if (mapped) {
+        pleat_result gone = pleat__space_unmap(w->space, page, 1);
+        result = result == PLEAT_OK ? gone : result;
+    }
+    pleat__space_give(w->space, page, 1);
+    w->hits = pleat__fault_hits(&w->vmm);
+    pleat__fault_arm(&w->vmm, (pleat__fault_plan){0});
+    pleat__space_unprepare(w->space, w->kept, 2); /* what could not be given back waits for that */
+    return result;
+}
+
 /* The mapper maps and, after an event, unmaps. */
 static pleat_result map_ahead(world *w)
 {
@@ -267,8 +295,8 @@ static void check_given_back(world *w, const pleat__host_holdings *before)
     assert_int_equal(stats.pooled_bytes, 0);
 }
 
-/* Whether the Nth verb existed, that is, whether it failed. */
-static bool run_with_fault(sequence run, pleat__fault_plan plan)
+/* How many verbs failed: none where the Nth one does not exist. */
+static uint64_t run_with_fault(sequence run, pleat__fault_plan plan)
 {
     world w = {0};
     pleat__host_holdings before;
@@ -276,15 +304,15 @@ static bool run_with_fault(sequence run, pleat__fault_plan plan)
     assert_ok(pleat__host_holdings_of(&w.host, &before));
     pleat__fault_arm(&w.vmm, plan);
     pleat_result result = run(&w);
-    bool hit = w.hits + pleat__fault_hits(&w.vmm) > 0;
+    uint64_t hits = w.hits + pleat__fault_hits(&w.vmm);
     pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
-    if (!hit)
+    if (hits == 0)
         assert_ok(result);
     assert_true(pleat__space_audit(w.space));
     check_given_back(&w, &before);
     assert_true(pleat__space_audit(w.space));
     end(&w);
-    return hit;
+    return hits;
 }
 
 static void sweep(sequence run, uint64_t least_verbs)
@@ -294,8 +322,14 @@ static void sweep(sequence run, uint64_t least_verbs)
                                   .nth = 1,
                                   .forever = (mode & 1) != 0,
                                   .carried_out = (mode & 2) != 0};
-        while (run_with_fault(run, plan))
+        while (run_with_fault(run, plan)) {
+            plan.second = plan.nth;
+            do {
+                plan.second++;
+            } while (!plan.forever && run_with_fault(run, plan) > 1);
+            plan.second = 0;
             plan.nth++;
+        }
         assert_true(plan.nth > least_verbs); /* it issued what it should */
     }
 }
@@ -342,6 +376,12 @@ static void sweep_map_ahead(void **state)
     sweep(map_ahead, 1 + KEPT + 1 + 1 + 1 + 1 + 1);
 }
 
+static void sweep_move(void **state)
+{
+    (void)state;
+    sweep(move, 2 + 2 * (2 + 2 + 2 + 3 + 2) + 1);
+}
+
 static void sweep_rest_and_wake(void **state)
 {
     (void)state;
@@ -361,7 +401,8 @@ static void sweep_space_create(void **state)
     assert_ok(pleat__arena_create(&arena));
     uint64_t nth = 1;
     for (;; nth++) {
-        pleat__fault_arm(&vmm, (pleat__fault_plan){PLEAT__FAULT_any, nth, true, false});
+        pleat__fault_arm(
+            &vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_any, .nth = nth, .forever = true});
         pleat_result result = pleat__space_create(vmm, arena, &options, &space);
         pleat__host_holdings held;
         assert_ok(pleat__host_holdings_of(&host, &held));
@@ -386,7 +427,8 @@ static void heal_gives_orphaned_pages_back(void **state)
     uint64_t page, again;
     assert_ok(pleat__space_take(w.space, 1, &page));
     assert_ok(pleat__space_map(w.space, page, w.kept, 1));
-    pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_unmap, 1, true, false});
+    pleat__fault_arm(&w.vmm,
+                     (pleat__fault_plan){.verb = PLEAT__FAULT_unmap, .nth = 1, .forever = true});
     assert_result(pleat__space_unmap(w.space, page, 1), PLEAT_E_DRIVER);
     assert_int_equal(pleat_last_error()->native, 999);
     pleat__space_give(w.space, page, 1);
@@ -462,7 +504,8 @@ static pleat__chunk *torn_by_a_wake(world *w, uint32_t pages, uint64_t *page)
     assert_ok(pleat__space_take(w->space, pages, page));
     assert_ok(pleat__space_chunk_promise(w->space, pages, &torn));
     assert_ok(pleat__space_map(w->space, *page, &torn, 1));
-    pleat__fault_arm(&w->vmm, (pleat__fault_plan){PLEAT__FAULT_any, 3, true, false});
+    pleat__fault_arm(&w->vmm,
+                     (pleat__fault_plan){.verb = PLEAT__FAULT_any, .nth = 3, .forever = true});
     assert_result(pleat__space_wake(w->space, &torn, 1, NULL), PLEAT_E_DRIVER);
     pleat__fault_arm(&w->vmm, (pleat__fault_plan){0});
     return torn;
@@ -531,7 +574,7 @@ static void spare_that_could_not_be_given_back_is_tried_again(void **state)
         assert_ok(awake ? pleat__space_chunk_get(w.space, 4, &chunk)
                         : pleat__space_chunk_promise(w.space, 4, &chunk));
         assert_ok(pleat__space_prepare(w.space, &chunk, 1, on_host));
-        pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_release, 1, false, false});
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_release, .nth = 1});
         pleat__space_unprepare(w.space, &chunk, 1);
         pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
         pleat__space_chunk_put(w.space, chunk);
@@ -555,6 +598,33 @@ static void spare_that_could_not_be_given_back_is_tried_again(void **state)
     }
 }
 
+/* What could not be given back is woken with, as memory like any other: it goes when its chunk
+ * rests, and is not in the way of what is made for the next wake. */
+static void spare_that_is_woken_with_goes_when_its_chunk_rests(void **state)
+{
+    (void)state;
+    for (int prepares = 0; prepares < 2; prepares++) {
+        world w;
+        begin(&w);
+        pleat__chunk *chunk = w.kept[0];
+        assert_ok(pleat__space_prepare(w.space, &chunk, 1, true));
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_release, .nth = 1});
+        pleat__space_unprepare(w.space, &chunk, 1);
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+        assert_ok(pleat__space_rest(w.space, &chunk, 1, NULL));
+        assert_ok(pleat__space_wake(w.space, &chunk, 1, NULL));
+        assert_int_equal(pleat__space_stats_of(w.space).host_bytes, GRANULE);
+        if (prepares != 0)
+            assert_ok(pleat__space_prepare(w.space, &chunk, 1, false));
+        assert_ok(pleat__space_rest(w.space, &chunk, 1, NULL));
+        assert_int_equal(pleat__space_stats_of(w.space).host_bytes, 0);
+        assert_ok(pleat__space_wake(w.space, &chunk, 1, NULL));
+        pleat__space_unprepare(w.space, &chunk, 1);
+        assert_true(pleat__space_audit(w.space));
+        end(&w);
+    }
+}
+
 /* One of the device that is left does not do for one of the host. */
 static void spare_of_the_other_memory_is_exchanged(void **state)
 {
@@ -568,7 +638,8 @@ static void spare_of_the_other_memory_is_exchanged(void **state)
         assert_ok(pleat__space_take(w.space, 4, &page));
         assert_ok(pleat__space_map(w.space, page, &chunk, 1));
         assert_ok(pleat__space_prepare(w.space, &chunk, 1, on_host == 0));
-        pleat__fault_arm(&w.vmm, (pleat__fault_plan){PLEAT__FAULT_release, 1, true, false});
+        pleat__fault_arm(
+            &w.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_release, .nth = 1, .forever = true});
         pleat__space_unprepare(w.space, &chunk, 1);
         assert_result(pleat__space_prepare(w.space, &chunk, 1, on_host != 0), PLEAT_E_DRIVER);
         pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
@@ -775,12 +846,14 @@ int main(void)
         cmocka_unit_test(sweep_import),
         cmocka_unit_test(sweep_map_ahead),
         cmocka_unit_test(sweep_rest_and_wake),
+        cmocka_unit_test(sweep_move),
         cmocka_unit_test(sweep_space_create),
         cmocka_unit_test(heal_gives_orphaned_pages_back),
         cmocka_unit_test(heal_by_two_threads_counts_once),
         cmocka_unit_test(put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place),
         cmocka_unit_test(chunk_that_was_torn_wakes_as_another),
         cmocka_unit_test(spare_that_could_not_be_given_back_is_tried_again),
+        cmocka_unit_test(spare_that_is_woken_with_goes_when_its_chunk_rests),
         cmocka_unit_test(spare_of_the_other_memory_is_exchanged),
         cmocka_unit_test(heal_waits_for_a_rest),
         cmocka_unit_test(rest_unmaps_the_other_places_of_a_torn_chunk),

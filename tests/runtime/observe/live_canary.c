@@ -168,7 +168,8 @@ static void canary_that_cannot_be_made_leaves_nothing(void **state)
     pleat_host_options small = {.size = sizeof small, .device_bytes = 1ull << 30};
     assert_ok(pleat_vmm_host(&small, &host));
     assert_ok(pleat__fault_create(host, &vmm));
-    pleat__fault_arm(&vmm, (pleat__fault_plan){PLEAT__FAULT_event_create, 1, true, false});
+    pleat__fault_arm(
+        &vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_create, .nth = 1, .forever = true});
     assert_int_not_equal(pleat_runtime_create(vmm, &options, &runtime), PLEAT_OK);
     assert_nothing_held(&host);
     pleat_vmm_destroy(&vmm);
