@@ -353,13 +353,33 @@ static bool has_access(const pleat_ranges *ranges, int device)
     return false;
 }
 
-/* To the first `count` of the devices. With the turn, which keeps ranges from coming and going. */
-static pleat_result open_to(pleat_ranges *ranges, int count)
+/* Whether the devices can have access, by a range that is made for that and goes. */
+static pleat_result try_access(pleat_ranges *ranges)
 {
+    range *made = pleat__arena_calloc(ranges->arena, 1, sizeof *made);
+    if (made == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a range");
+    made->bytes = ranges->page_bytes;
+    pleat_result result = make_parts(ranges, made);
+    if (result != PLEAT_OK)
+        return unmake(ranges, made, result);
+    made->gone = true;
+    add_range(ranges, made);
+    return give_range(ranges, made);
+}
+
+/* With the turn, which keeps ranges from coming and going. */
+static pleat_result open_to_all(pleat_ranges *ranges)
+{
+    bool any = false;
     for (range *at = ranges->first; at != NULL; at = at->next)
-        if (!at->gone)
-            PLEAT_TRY(VERB(ranges, set_access, at->begin, at->bytes, ranges->devices, count));
-    return PLEAT_OK;
+        if (!at->gone) {
+            any = true;
+            PLEAT_TRY(VERB(ranges, set_access, at->begin, at->bytes, ranges->devices,
+                           ranges->device_count));
+        }
+    /* A peer that cannot have access would have every later range refused. */
+    return any ? PLEAT_OK : try_access(ranges);
 }
 
 static pleat_result add_device(pleat_ranges *ranges, int device)
@@ -367,10 +387,10 @@ static pleat_result add_device(pleat_ranges *ranges, int device)
     if (ranges->device_count == PLEAT__DEVICES)
         return pleat__fail(PLEAT_E_LIMIT, "device %d: more than %d peers", ranges->device,
                            PLEAT__DEVICES - 1);
-    ranges->devices[ranges->device_count] = device;
-    PLEAT_TRY(open_to(ranges, ranges->device_count + 1));
-    ranges->device_count++;
-    return PLEAT_OK;
+    ranges->devices[ranges->device_count++] = device;
+    pleat_result result = open_to_all(ranges);
+    ranges->device_count -= result != PLEAT_OK;
+    return result;
 }
 
 pleat_result pleat_ranges_add_peer(pleat_ranges *ranges, int peer)

@@ -48,19 +48,6 @@ static bool in_window(const pleat__space *space, uint64_t page, uint64_t pages)
 
 /* ---- life ---- */
 
-static pleat_result take_devices(pleat__space *space, const pleat__space_options *options)
-{
-    space->device = options->device;
-    if (options->peer_count < 0 || options->peer_count >= PLEAT__DEVICES)
-        return pleat__fail(PLEAT_E_LIMIT, "%d peers: at most %d", options->peer_count,
-                           PLEAT__DEVICES - 1);
-    space->device_count = 1 + options->peer_count;
-    space->devices[0] = options->device;
-    for (int p = 0; p < options->peer_count; p++)
-        space->devices[1 + p] = options->peers[p];
-    return PLEAT_OK;
-}
-
 /* It says nothing about the device: no byte of its memory was asked for. */
 static pleat_result no_addresses(pleat_result result)
 {
@@ -125,14 +112,15 @@ pleat_result pleat__space_create(pleat_vmm vmm, pleat__arena *arena,
     if (space == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a space");
     space->arena = arena;
+    space->device = space->devices[0] = options->device;
+    space->device_count = 1;
     space->create_flags = options->create_flags;
     space->headroom = options->headroom_bytes;
     space->before_refusing = options->before_refusing;
     space->before_refusing_context = options->before_refusing_context;
     atomic_init(&space->budget, options->budget_bytes);
     uint64_t advised, free_bytes;
-    if ((result = pleat__vmm_complete(vmm, arena, &space->vmm)) != PLEAT_OK ||
-        (result = take_devices(space, options)) != PLEAT_OK)
+    if ((result = pleat__vmm_complete(vmm, arena, &space->vmm)) != PLEAT_OK)
         goto tables;
     if ((result = space->vmm.ops->granularity(space->vmm.self, space->device, &space->page_bytes,
                                               &advised)) != PLEAT_OK ||
@@ -494,6 +482,34 @@ static uint64_t next_mapped(pleat__space *space, uint64_t *page)
     return pages;
 }
 
+static pleat_result open_to(pleat__space *space, uint64_t page, uint64_t pages, int device)
+{
+    return PLEAT__VERB(space, set_access, pleat__space_address(space, page),
+                       pages * space->page_bytes, &device, 1);
+}
+
+/* Whether the device can have access, by a page that is mapped for that and goes. */
+static pleat_result try_access(pleat__space *space, int device)
+{
+    pleat__chunk *chunk;
+    uint64_t page;
+    PLEAT_TRY(pleat__space_chunk_get(space, 1, &chunk));
+    pleat_result result = pleat__space_take(space, 1, &page);
+    if (result == PLEAT_OK) {
+        result = pleat__space_map(space, page, &chunk, 1);
+        if (result == PLEAT_OK) {
+            result = open_to(space, page, 1, device);
+            pleat_error why = pleat__failure(result);
+            (void)!pleat__space_unmap(space, page, 1); /* or the page is quarantined */
+            result = pleat__fail_again(&why);
+        }
+        pleat__space_give(space, page, 1);
+    }
+    pleat__space_chunk_put(space, chunk);
+    (void)pleat__space_trim(space, 0);
+    return result;
+}
+
 pleat_result pleat__space_add_peer(pleat__space *space, int device)
 {
     for (int d = 0; d < space->device_count; d++)
@@ -501,10 +517,14 @@ pleat_result pleat__space_add_peer(pleat__space *space, int device)
             return PLEAT_OK;
     if (space->device_count == PLEAT__DEVICES)
         return pleat__fail(PLEAT_E_LIMIT, "%d devices have access already", PLEAT__DEVICES);
-    uint64_t page = 0, pages;
-    for (; (pages = next_mapped(space, &page)) != 0; page += pages)
-        PLEAT_TRY(PLEAT__VERB(space, set_access, pleat__space_address(space, page),
-                              pages * space->page_bytes, &device, 1));
+    uint64_t page = 0, pages = next_mapped(space, &page);
+    /* A peer that cannot have access would have every later map refused. */
+    if (pages == 0)
+        PLEAT_TRY(try_access(space, device));
+    for (; pages != 0; pages = next_mapped(space, &page)) {
+        PLEAT_TRY(open_to(space, page, pages, device));
+        page += pages;
+    }
     space->devices[space->device_count++] = device;
     return PLEAT_OK;
 }

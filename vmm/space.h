@@ -61,8 +61,6 @@ typedef struct pleat__space_options {
     uint64_t window_bytes; /* 0: eight times the device's memory */
     uint64_t plan_bytes;   /* so many addresses more, for a plan, where window_bytes is 0 */
     uint64_t budget_bytes; /* hard cap on this space's chunks; 0: none */
-    const int *peers;      /* further devices that get access; may be NULL */
-    int peer_count;
     uint32_t create_flags; /* PLEAT_CREATE_* */
     /* Bytes of the cap (without one: of the device) kept for memory that is not Pleat's: the
      * context, communication libraries. */
@@ -112,9 +110,10 @@ uint64_t pleat__space_room(const pleat__space *space);
 /* The most bytes of chunks that may be got: what the budget leaves of the device, those that are
  * pooled among them. The device may have less, where others use it. */
 uint64_t pleat__space_left(pleat__space *space);
-/* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. Where a verb
- * fails it has access to a part of what is mapped, and to nothing that is mapped later: access is
- * not taken back, and may be asked for again. No other thread maps meanwhile. */
+/* A further device gets access to all that is mapped, now and later. PLEAT_E_LIMIT. Where nothing
+ * is mapped a page is for a moment, so that a device that cannot have access is refused here. Where
+ * a verb fails it has access to a part of what is mapped, and to nothing that is mapped later:
+ * access is not taken back, and may be asked for again. No other thread maps meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__space_add_peer(pleat__space *space, int device);
 /* The backend, complete: every entry of its table is there. */
 pleat_vmm pleat__space_vmm(const pleat__space *space);

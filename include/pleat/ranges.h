@@ -57,7 +57,9 @@ PLEAT_API pleat_result pleat_range_let_go(pleat_ranges *ranges, pleat_va address
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_range_export(pleat_ranges *ranges, pleat_va address,
                                                           int *fd);
 /* Kernels on device `peer` may use the ranges, those that there are and those to come. On failure
- * some of them may be reachable already. */
+ * some of them may be reachable already. PLEAT_E_LIMIT for more than 63 peers; what the driver says
+ * where it cannot. Where there is no range one of a chunk is made, to ask, and goes:
+ * PLEAT_E_OUT_OF_MEMORY. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_ranges_add_peer(pleat_ranges *ranges, int peer);
 
 /* Bytes of the device that ranges have now, those that the driver did not take back among them. */

@@ -384,7 +384,8 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_canary_of(pleat_runtime *runtime, p
 /* ---- other devices, other processes ---- */
 
 /* Kernels on device `peer` may use this runtime's memory from now on. PLEAT_E_LIMIT for more than
- * 63 of them; what the driver says where it cannot. */
+ * 63 of them; what the driver says where it cannot. Where the runtime has no memory yet a chunk is
+ * taken, to ask, and given back: PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_add_peer(pleat_runtime *runtime, int peer);
 
 /* The physical memory behind an allocation: pieces that are mapped one behind the other. */

@@ -240,9 +240,7 @@ static void cuda_two_devices_with_access_for_each_other(void **state)
     assert_ok(vmm.ops->device_count(vmm.self, &count));
     assert_int_equal(count, 2);
     for (int d = 0; d < 2; d++) {
-        const int peer = 1 - d;
-        const pleat__space_options options = {
-            .device = d, .peers = &peer, .peer_count = 1, .window_bytes = 64 << 20};
+        const pleat__space_options options = {.device = d, .window_bytes = 64 << 20};
         pleat__arena *arena;
         pleat__space *space;
         pleat__chunk *chunk;
@@ -250,6 +248,7 @@ static void cuda_two_devices_with_access_for_each_other(void **state)
         assert_ok(pleat__arena_create(&arena));
         assert_ok(vmm.ops->memory_info(vmm.self, d, &before, &total));
         assert_ok(pleat__space_create(vmm, arena, &options, &space));
+        assert_ok(pleat__space_add_peer(space, 1 - d));
         assert_ok(pleat__space_chunk_get(space, 3, &chunk));
         assert_ok(vmm.ops->memory_info(vmm.self, d, &after, &total));
         assert_int_equal(before - after, 3 * pleat__space_page_bytes(space));

@@ -21,17 +21,22 @@ typedef struct fixture {
     pleat_ranges *ranges;
 } fixture;
 
-static fixture begin(void)
+static fixture begin_with(int devices)
 {
     fixture f;
     pleat_host_options host = {.size = sizeof host,
-                               .devices = 3,
+                               .devices = devices,
                                .device_bytes = DEVICE_PAGES * GRANULE,
                                .granularity = GRANULE};
     assert_ok(pleat_vmm_host(&host, &f.host));
     assert_ok(pleat__fault_create(f.host, &f.vmm));
     assert_ok(pleat_ranges_create(f.vmm, 0, &f.ranges));
     return f;
+}
+
+static fixture begin(void)
+{
+    return begin_with(3);
 }
 
 static void end(fixture *f)
@@ -176,16 +181,33 @@ static void ranges_are_reached_by_peers(void **state)
     assert_int_equal(pleat__fault_calls(&f.vmm), 1);
     assert_ok(pleat_ranges_add_peer(f.ranges, 2));
     assert_ok(pleat_range_make(f.ranges, GRANULE, &b, NULL));
-    for (int peer = 3; peer < 64; peer++)
-        (void)!pleat_ranges_add_peer(f.ranges, peer);
+    end(&f);
+}
+
+/* Or every range to come would be refused. */
+static void ranges_refuse_a_peer_that_cannot_reach_them(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    pleat_va a;
+    assert_result(pleat_ranges_add_peer(f.ranges, 3), PLEAT_E_NO_DEVICE);
+    assert_result(pleat_ranges_add_peer(f.ranges, -1), PLEAT_E_NO_DEVICE);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_set_access, .nth = 1});
+    assert_result(pleat_ranges_add_peer(f.ranges, 2), PLEAT_E_DRIVER);
+    assert_ok(pleat_ranges_add_peer(f.ranges, 1));
+    assert_int_equal(pleat_ranges_bytes(f.ranges), 0);
+    pleat__host_holdings held;
+    assert_ok(pleat__host_holdings_of(&f.host, &held));
+    assert_int_equal(held.handles + held.reservations, 0);
+    assert_ok(pleat_range_make(f.ranges, 1, &a, NULL));
     end(&f);
 }
 
 static void ranges_have_so_many_peers_and_no_more(void **state)
 {
     (void)state;
-    fixture f = begin();
-    for (int peer = 1; peer < 64; peer++) /* no range is there that a verb would open to it */
+    fixture f = begin_with(64);
+    for (int peer = 1; peer < 64; peer++)
         assert_ok(pleat_ranges_add_peer(f.ranges, peer));
     assert_result(pleat_ranges_add_peer(f.ranges, 64), PLEAT_E_LIMIT);
     end(&f);
@@ -205,7 +227,7 @@ static void ranges_that_the_driver_keeps_are_left_alone(void **state)
     assert_int_equal(pleat_ranges_bytes(f.ranges), GRANULE);
     pleat__fault_arm(&f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_set_access});
     assert_ok(pleat_ranges_add_peer(f.ranges, 1));
-    assert_int_equal(pleat__fault_calls(&f.vmm), 0);
+    assert_int_equal(pleat__fault_calls(&f.vmm), 1); /* of the range that is made to ask */
     end(&f);
 }
 
@@ -214,7 +236,9 @@ static pleat_result use(pleat_ranges *ranges)
 {
     pleat_va a, b;
     int fd;
-    pleat_result result = pleat_range_make(ranges, 3 * GRANULE, &a, NULL);
+    pleat_result result = pleat_ranges_add_peer(ranges, 2);
+    if (result == PLEAT_OK)
+        result = pleat_range_make(ranges, 3 * GRANULE, &a, NULL);
     if (result != PLEAT_OK)
         return result;
     result = pleat_range_make(ranges, GRANULE, &b, NULL);
@@ -351,6 +375,7 @@ int main(void)
         cmocka_unit_test(ranges_refuse_what_cannot_be),
         cmocka_unit_test(ranges_are_sent_to_other_processes),
         cmocka_unit_test(ranges_are_reached_by_peers),
+        cmocka_unit_test(ranges_refuse_a_peer_that_cannot_reach_them),
         cmocka_unit_test(ranges_have_so_many_peers_and_no_more),
         cmocka_unit_test(ranges_that_the_driver_keeps_are_left_alone),
         cmocka_unit_test(ranges_keep_nothing_when_a_verb_fails),

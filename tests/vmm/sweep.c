@@ -31,7 +31,7 @@ typedef struct world {
 static void begin(world *w)
 {
     pleat_host_options options = {
-        .size = sizeof options, .device_bytes = 64 * GRANULE, .granularity = GRANULE};
+        .size = sizeof options, .devices = 2, .device_bytes = 64 * GRANULE, .granularity = GRANULE};
     assert_ok(pleat_vmm_host(&options, &w->host));
     assert_ok(pleat__fault_create(w->host, &w->vmm));
     assert_ok(pleat__arena_create(&w->arena));
@@ -140,6 +140,13 @@ static pleat_result give_back(world *w)
     for (int c = 0; c < KEPT; c++)
         pleat__space_chunk_put(w->space, w->kept[c]);
     return pleat__space_trim(w->space, 0) == (KEPT + 2) * GRANULE ? PLEAT_OK : PLEAT_E_DRIVER;
+}
+
+/* A peer of a space in which nothing is mapped. */
+static pleat_result add_peer(world *w)
+{
+    pleat_result result = pleat__space_unmap(w->space, w->at, KEPT + 2);
+    return result == PLEAT_OK ? pleat__space_add_peer(w->space, 1) : result;
 }
 
 /* Another process's memory beside an own chunk, which is exported. */
@@ -362,6 +369,12 @@ static void sweep_give_back(void **state)
 {
     (void)state;
     sweep(give_back, 1 + KEPT);
+}
+
+static void sweep_add_peer(void **state)
+{
+    (void)state;
+    sweep(add_peer, 1 + 1 + 1 + 1 + 1 + 1 + 1);
 }
 
 static void sweep_import(void **state)
@@ -843,6 +856,7 @@ int main(void)
         cmocka_unit_test(sweep_alias),
         cmocka_unit_test(sweep_shrink),
         cmocka_unit_test(sweep_give_back),
+        cmocka_unit_test(sweep_add_peer),
         cmocka_unit_test(sweep_import),
         cmocka_unit_test(sweep_map_ahead),
         cmocka_unit_test(sweep_rest_and_wake),

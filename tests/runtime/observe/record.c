@@ -454,6 +454,9 @@ static void peers_are_added_once(void **state)
     pleat_va a, b;
     assert_ok(pleat_vmm_host(&host, &vmm));
     assert_ok(pleat_runtime_create(vmm, NULL, &runtime));
+    /* Also before there is memory: or all that is asked for later would be refused. */
+    assert_result(pleat_add_peer(runtime, 2), PLEAT_E_NO_DEVICE);
+    assert_int_equal(pleat_stats_of(runtime).physical_bytes, 0);
     assert_ok(pleat_alloc(runtime, 1000, 0, &a));
     uint64_t calls = pleat_stats_of(runtime).driver_calls;
     assert_ok(pleat_add_peer(runtime, 1));
