@@ -17,6 +17,7 @@
 #include "cuda_internal.h"
 #include "table.h"
 
+#include <fcntl.h>
 #include <internal/error.h>
 #include <internal/process.h>
 #include <internal/thread.h>
@@ -138,9 +139,10 @@ static pleat_result granularity(void *self, int device, uint64_t *minimum, uint6
     if (code == CU_OK)
         code = cuda->driver.cuMemGetAllocationGranularity(&advised, &wanted,
                                                           CU_GRANULARITY_RECOMMENDED);
+    PLEAT_TRY(pleat__cuda_result(&cuda->driver, code, "device %d: granularity", device));
     *minimum = least;
     *recommended = advised;
-    return pleat__cuda_result(&cuda->driver, code, "device %d: granularity", device);
+    return PLEAT_OK;
 }
 
 static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, uint64_t *total_bytes)
@@ -151,9 +153,11 @@ static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, ui
     pleat_result result;
     RUN(cuda, device, result, cuda->driver.cuMemGetInfo(&free_now, &total),
         "device %d: memory_info", device);
+    if (result != PLEAT_OK)
+        return result;
     *free_bytes = free_now;
     *total_bytes = total;
-    return result;
+    return PLEAT_OK;
 }
 
 /* ---- memory ---- */
@@ -203,12 +207,14 @@ static pleat_result add_handle(pleat__cuda *cuda, CUhandle native, uint64_t byte
     const pleat__shadow_piece piece = {
         .bytes = bytes, .native = native, .device = device, .file = -1};
     pthread_mutex_lock(&cuda->lock);
-    *handle = pleat__shadow_add_piece(&cuda->shadow, &piece);
+    pleat_handle added = pleat__shadow_add_piece(&cuda->shadow, &piece);
     pthread_mutex_unlock(&cuda->lock);
-    if (*handle != 0)
-        return PLEAT_OK;
-    (void)cuda->driver.cuMemRelease(native);
-    return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a handle's record");
+    if (added == 0) {
+        (void)cuda->driver.cuMemRelease(native);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a handle's record");
+    }
+    *handle = added;
+    return PLEAT_OK;
 }
 
 /* The driver's handle. */
@@ -339,16 +345,25 @@ static pleat_result set_access(void *self, pleat_va va, uint64_t bytes, const in
     return result;
 }
 
+/* PLEAT_E_INVALID says that nothing is mapped there, and the shadow has it that something is. */
+static pleat_result refusal_of_unmap(pleat_result result)
+{
+    pleat_error why = pleat__failure(result);
+    why.result = PLEAT_E_DRIVER;
+    return result == PLEAT_E_INVALID ? pleat__fail_again(&why) : result;
+}
+
 static pleat_result unmap(void *self, pleat_va va, uint64_t bytes)
 {
     pleat__cuda *cuda = self;
-    pleat_result result = check_maps(cuda, "unmap", va, bytes);
-    if (result == PLEAT_OK)
-        RUN(cuda, -1, result, cuda->driver.cuMemUnmap(va, bytes), "unmap of 0x%llx, %llu bytes",
-            (unsigned long long)va, (unsigned long long)bytes);
-    if (result == PLEAT_OK)
-        forget_maps(cuda, va, bytes);
-    return result;
+    pleat_result result;
+    PLEAT_TRY(check_maps(cuda, "unmap", va, bytes));
+    RUN(cuda, -1, result, cuda->driver.cuMemUnmap(va, bytes), "unmap of 0x%llx, %llu bytes",
+        (unsigned long long)va, (unsigned long long)bytes);
+    if (result != PLEAT_OK)
+        return refusal_of_unmap(result);
+    forget_maps(cuda, va, bytes);
+    return PLEAT_OK;
 }
 
 static pleat_result export_handle(void *self, pleat_handle handle, int *fd)
@@ -361,9 +376,12 @@ static pleat_result export_handle(void *self, pleat_handle handle, int *fd)
         RUN(cuda, -1, result,
             cuda->driver.cuMemExportToShareableHandle(&made, native, CU_HANDLE_FILE_DESCRIPTOR, 0),
             "export of 0x%llx", (unsigned long long)native);
-    if (result == PLEAT_OK)
-        *fd = made;
-    return result;
+    if (result != PLEAT_OK)
+        return result;
+    /* A program that the process starts would keep the memory for as long as it runs. */
+    (void)fcntl(made, F_SETFD, FD_CLOEXEC);
+    *fd = made;
+    return PLEAT_OK;
 }
 
 static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes,
@@ -422,7 +440,8 @@ static pleat_result event_destroy(void *self, pleat_event handle)
         return no_event("event_destroy");
     pleat_result result;
     RUN(cuda, found->device, result, cuda->driver.cuEventDestroy(found->event), "event_destroy");
-    pleat__arena_free(cuda->arena, found);
+    if (result == PLEAT_OK)
+        pleat__arena_free(cuda->arena, found);
     return result;
 }
 

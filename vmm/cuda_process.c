@@ -134,11 +134,11 @@ static pleat_result own_bytes(void *found, uint64_t *bytes)
                                   "NVML does not list the device's processes (error %d)", code);
     for (unsigned p = 0; p < count; p++)
         if (all[p].pid == (unsigned)getpid() || count == 1) {
-            *bytes = all[p].bytes;
             /* Where it may not be known NVML says -1. */
-            return all[p].bytes != ~0ull
-                       ? PLEAT_OK
-                       : pleat__fail(PLEAT_E_UNSUPPORTED, "NVML does not say what processes use");
+            if (all[p].bytes == ~0ull)
+                return pleat__fail(PLEAT_E_UNSUPPORTED, "NVML does not say what processes use");
+            *bytes = all[p].bytes;
+            return PLEAT_OK;
         }
     return pleat__fail(PLEAT_E_UNSUPPORTED, "NVML lists %u processes, and not this one's number",
                        count);
@@ -175,6 +175,7 @@ pleat_result pleat__cuda_process_memory(void *self, int device, uint64_t *used, 
 {
     void *found = NULL;
     PLEAT_TRY(find_device(self, device, &found));
+    PLEAT_TRY(own_bytes(found, used));
     *limit = group_limit(found);
-    return own_bytes(found, used);
+    return PLEAT_OK;
 }

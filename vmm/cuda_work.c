@@ -62,8 +62,10 @@ pleat_result pleat__cuda_drop_stream(void *self, int device, pleat_stream stream
 
 static pleat_result pin_by_driver(pleat__cuda *cuda, int device, uint64_t bytes, void **memory)
 {
-    IN_CONTEXT(cuda, device, cuda->driver.cuMemHostAlloc(memory, bytes, 0),
+    void *made = NULL;
+    IN_CONTEXT(cuda, device, cuda->driver.cuMemHostAlloc(&made, bytes, 0),
                "host_alloc of %llu bytes", (unsigned long long)bytes);
+    *memory = made;
     return PLEAT_OK;
 }
 
@@ -122,12 +124,15 @@ static void forget_block(pleat__cuda *cuda, const void *memory)
 static pleat_result pin_pages(pleat__cuda *cuda, int device, uint64_t bytes, bool huge,
                               void **memory)
 {
-    PLEAT_TRY(pleat__pages_get(bytes, huge, memory));
-    pleat_result result = register_pages(cuda, device, *memory, bytes);
-    if (result == PLEAT_OK && (result = note_block(cuda, *memory, bytes)) != PLEAT_OK)
-        (void)!unregister_pages(cuda, device, *memory);
-    if (result != PLEAT_OK)
-        pleat__pages_give(*memory, bytes);
+    void *pages;
+    PLEAT_TRY(pleat__pages_get(bytes, huge, &pages));
+    pleat_result result = register_pages(cuda, device, pages, bytes);
+    if (result == PLEAT_OK && (result = note_block(cuda, pages, bytes)) != PLEAT_OK)
+        (void)!unregister_pages(cuda, device, pages);
+    if (result == PLEAT_OK)
+        *memory = pages;
+    else
+        pleat__pages_give(pages, bytes);
     return result;
 }
 

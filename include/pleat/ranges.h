@@ -52,8 +52,9 @@ PLEAT_API pleat_result pleat_range_of(pleat_ranges *ranges, pleat_va address, pl
 PLEAT_API pleat_result pleat_range_hold(pleat_ranges *ranges, pleat_va address);
 PLEAT_API pleat_result pleat_range_let_go(pleat_ranges *ranges, pleat_va address);
 
-/* A descriptor of the whole range that holds an address, for another process; the caller closes it.
- * PLEAT_E_UNSUPPORTED where the device's memory has none. */
+/* A descriptor of the whole range that holds an address, for another process; the caller closes it,
+ * and programs that this process starts do not have it. PLEAT_E_NOT_FOUND; PLEAT_E_UNSUPPORTED
+ * where the device's memory has none. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_range_export(pleat_ranges *ranges, pleat_va address,
                                                           int *fd);
 /* Kernels on device `peer` may use the ranges, those that there are and those to come. On failure

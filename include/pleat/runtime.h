@@ -399,7 +399,8 @@ typedef struct pleat_share {
  * share:on. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address,
                                                       pleat_share *share);
-/* A descriptor of piece `index`, which the caller closes, and its bytes. What was spilled to the
+/* A descriptor of piece `index`, which the caller closes and programs that it starts do not have,
+ * and its bytes. PLEAT_E_INVALID: there is no such piece. What was spilled to the
  * host comes back for it: PLEAT_E_BUDGET and PLEAT_E_OUT_OF_MEMORY where there is no room.
  * PLEAT_E_STATE: it is paused, or it was spilled, and something is paused or a stream captures a
  * graph. */

@@ -26,7 +26,11 @@
  *           backend need not see to it where no child calls one.
  *
  * VERSIONS  `abi` is major << 16 | minor: another major is refused. `size` is the maker's sizeof;
- *           missing entries at the tail read as "not supported". Append only.
+ *           missing entries at the tail read as "not supported", and so does one that is NULL.
+ *           Append only.
+ *
+ * NEEDED    granularity, reserve, free_range, create, release, map, set_access, unmap; for a
+ *           runtime memory_info too, and for ranges device_count. A table without these is refused.
  */
 #ifndef PLEAT_VMM_H
 #define PLEAT_VMM_H
@@ -94,10 +98,12 @@ typedef struct pleat_vmm_ops {
     pleat_result (*set_access)(void *self, pleat_va va, uint64_t bytes, const int *devices,
                                int device_count);
     /* Unmaps the range. pre: it covers whole maps only, at least one, with no hole. The reservation
-     * stays, access is gone. Does not wait for the GPU: the caller knows that nothing uses it. */
+     * stays, access is gone. Does not wait for the GPU: the caller knows that nothing uses it.
+     * Where one map should be, PLEAT_E_INVALID is taken to say that it is gone. */
     pleat_result (*unmap)(void *self, pleat_va va, uint64_t bytes);
 
-    /* A file descriptor of a shareable handle, for another process; the caller closes it. */
+    /* A file descriptor of a shareable handle, for another process; the caller closes it. Programs
+     * that this process starts do not have it (FD_CLOEXEC). */
     pleat_result (*export_handle)(void *self, pleat_handle handle, int *fd);
     /* A handle from such a descriptor (which stays open); `bytes` is its size. Release it as usual.
      */
@@ -123,7 +129,8 @@ typedef struct pleat_vmm_ops {
 
     /* ---- since 1.1: each may be missing ---- */
 
-    /* The device's own name, the same in every process and container: "GPU-..." or "MIG-...". */
+    /* The device's own name, the same in every process and container: "GPU-" and its UUID or that
+     * of its part (MIG). */
     pleat_result (*identify)(void *self, int device, char name[PLEAT_DEVICE_NAME_BYTES]);
     /* Bytes of the device that this process has by whatever means (its context, libraries, Pleat),
      * as the driver counts them, and the limit that the driver holds the process to; 0: none.

@@ -9,6 +9,7 @@
  */
 #include "backend.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -369,6 +370,7 @@ static void export_and_import_share_memory(void **state)
     assert_result(VERB(export_handle, private, &other), PLEAT_E_INVALID);
     assert_ok(VERB(export_handle, own, &fd));
     assert_true(fd >= 0);
+    assert_true((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
     assert_ok(VERB(import_handle, 0, fd, 4 * g, &imported));
     assert_ok(VERB(map, va, 4 * g, own));
     assert_ok(VERB(map, va + 4 * g, 4 * g, imported));

@@ -362,25 +362,120 @@ static void cuda_pins_pages_or_takes_the_drivers(void **state)
 static void cuda_host_free_that_failed_is_tried_again(void **state)
 {
     (void)state;
-    void (*keep_pinned)(bool);
+    void (*keep)(int);
     uint64_t (*held)(void);
     pleat_vmm vmm;
     void *memory, *other, *fake = dlopen(library, RTLD_NOW);
     assert_non_null(fake);
-    *(void **)&keep_pinned = dlsym(fake, "fake_cuda_keep_pinned");
+    *(void **)&keep = dlsym(fake, "fake_cuda_keep");
     *(void **)&held = dlsym(fake, "fake_cuda_held");
     assert_ok(pleat_vmm_cuda(&vmm));
     uint64_t before = held();
     assert_ok(pleat__cuda_pin(&vmm, 0, PLEAT__PIN_PAGES, PLEAT__HUGE_PAGE_BYTES, &memory));
     assert_ok(pleat__cuda_pin(&vmm, 0, PLEAT__PIN_PAGES, PLEAT__HUGE_PAGE_BYTES, &other));
-    keep_pinned(true);
+    keep(999);
     assert_result(vmm.ops->host_free(vmm.self, 0, memory), PLEAT_E_DRIVER);
-    keep_pinned(false);
+    keep(0);
     memset(memory, 1, PLEAT__HUGE_PAGE_BYTES);
     assert_int_equal(held(), before + 2);
     assert_ok(vmm.ops->host_free(vmm.self, 0, memory));
     assert_ok(vmm.ops->host_free(vmm.self, 0, other));
     assert_int_equal(held(), before);
+    pleat_vmm_destroy(&vmm);
+    dlclose(fake);
+}
+
+/* Of an event that the driver did not take nothing is freed: it may be used, and destroyed again.
+ */
+static void cuda_event_destroy_that_failed_is_tried_again(void **state)
+{
+    (void)state;
+    void (*keep)(int);
+    pleat_vmm vmm;
+    pleat_event event, other;
+    void *fake = dlopen(library, RTLD_NOW);
+    assert_non_null(fake);
+    *(void **)&keep = dlsym(fake, "fake_cuda_keep");
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &event));
+    keep(999);
+    assert_result(vmm.ops->event_destroy(vmm.self, event), PLEAT_E_DRIVER);
+    keep(0);
+    assert_ok(vmm.ops->event_create(vmm.self, 1, &other));
+    assert_true(other != event);
+    assert_ok(vmm.ops->event_record(vmm.self, event, 0));
+    assert_ok(vmm.ops->event_wait(vmm.self, event));
+    assert_ok(vmm.ops->event_destroy(vmm.self, event));
+    assert_ok(vmm.ops->event_destroy(vmm.self, other));
+    pleat_vmm_destroy(&vmm);
+    dlclose(fake);
+}
+
+/* "Invalid", of what is mapped, is not that nothing is: the place stays quarantined until the
+ * driver takes it. */
+static void cuda_unmap_that_the_driver_calls_invalid_is_tried_again(void **state)
+{
+    (void)state;
+    void (*keep)(int);
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    pleat__chunk *chunk;
+    uint64_t page;
+    void *fake = dlopen(library, RTLD_NOW);
+    const pleat__space_options options = {.window_bytes = 64 << 20};
+    assert_non_null(fake);
+    *(void **)&keep = dlsym(fake, "fake_cuda_keep");
+    assert_ok(pleat_vmm_cuda(&vmm));
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__space_create(vmm, arena, &options, &space));
+    assert_ok(pleat__space_chunk_get(space, 1, &chunk));
+    for (int round = 0; round < 2; round++) {
+        assert_ok(pleat__space_take(space, 1, &page));
+        assert_ok(pleat__space_map(space, page, &chunk, 1));
+        keep(CU_INVALID_VALUE);
+        assert_result(pleat__space_unmap(space, page, 1), PLEAT_E_DRIVER);
+        assert_int_equal(pleat_last_error()->native, CU_INVALID_VALUE);
+        pleat__space_give(space, page, 1);
+        assert_int_equal(pleat__space_heal(space), 1);
+        keep(0);
+        assert_int_equal(pleat__space_heal(space), 0);
+    }
+    pleat__space_chunk_put(space, chunk);
+    pleat__space_destroy(space);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&vmm);
+    dlclose(fake);
+}
+
+/* Where a verb fails, what it gives through a pointer is as it was before. */
+static void cuda_verbs_that_fail_give_nothing(void **state)
+{
+    (void)state;
+    enum { BEFORE = 77 };
+    bool (*fail_nth)(uint64_t);
+    pleat_vmm vmm;
+    uint64_t a = BEFORE, b = BEFORE;
+    void *memory = &vmm, *fake = dlopen(library, RTLD_NOW);
+    assert_non_null(fake);
+    *(void **)&fail_nth = dlsym(fake, "fake_cuda_fail");
+    assert_ok(pleat_vmm_cuda(&vmm));
+    const pleat_vmm_ops *ops = vmm.ops;
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        (void)fail_nth(nth);
+        assert_result(ops->granularity(vmm.self, 0, &a, &b), PLEAT_E_DRIVER);
+    }
+    (void)fail_nth(1);
+    assert_result(ops->memory_info(vmm.self, 0, &a, &b), PLEAT_E_DRIVER);
+    pleat__arena_fail(1, true);
+    assert_result(ops->create(vmm.self, 0, 2 << 20, 0, &a), PLEAT_E_NO_MEMORY);
+    (void)fail_nth(2); /* the process's own pages have no record, the driver has none */
+    assert_result(ops->host_alloc(vmm.self, 0, 1 << 20, &memory), PLEAT_E_DRIVER);
+    pleat__arena_fail(0, false);
+    assert_true(fail_nth(0));
+    assert_int_equal(a, BEFORE);
+    assert_int_equal(b, BEFORE);
+    assert_ptr_equal(memory, &vmm);
     pleat_vmm_destroy(&vmm);
     dlclose(fake);
 }
@@ -537,6 +632,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(cuda_threads_read_pinned_memory),
         cmocka_unit_test(cuda_pins_pages_or_takes_the_drivers),
         cmocka_unit_test(cuda_host_free_that_failed_is_tried_again),
+        cmocka_unit_test(cuda_event_destroy_that_failed_is_tried_again),
+        cmocka_unit_test(cuda_unmap_that_the_driver_calls_invalid_is_tried_again),
+        cmocka_unit_test(cuda_verbs_that_fail_give_nothing),
         cmocka_unit_test(cuda_range_is_entered_behind_the_free_before_it),
         cmocka_unit_test(cuda_no_device_is_said),
     };

@@ -14,6 +14,7 @@
 #include "../../vmm/cuda_driver.h"
 #include "../host.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -100,6 +101,18 @@ static bool fails(void)
     while (left > 0 && !atomic_compare_exchange_weak(&fails_in, &left, left - 1))
         continue;
     return left == 1;
+}
+
+static atomic_int kept;
+
+__attribute__((visibility("default"))) void fake_cuda_keep(int code)
+{
+    atomic_store(&kept, code);
+}
+
+static CUresult keeps(void)
+{
+    return atomic_load(&kept);
 }
 
 __attribute__((visibility("default"))) uint64_t fake_cuda_held(void)
@@ -267,6 +280,8 @@ static CUresult fake_cuCtxPopCurrent(CUcontext *context)
 
 static CUresult fake_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
+    if (fails())
+        return FAKE_UNKNOWN;
     if (current() == NULL)
         return FAKE_INVALID_CONTEXT;
     uint64_t free_now, total;
@@ -380,6 +395,8 @@ static CUresult fake_cuMemUnmap(CUdeviceptr at, size_t bytes)
 {
     if (breaks())
         return FAKE_CAPTURES;
+    if (keeps() != CU_OK)
+        return keeps();
     return code_of(host.ops->unmap(host.self, at, bytes));
 }
 
@@ -388,7 +405,10 @@ static CUresult fake_cuMemExportToShareableHandle(void *out, CUhandle handle, in
 {
     if (kind != CU_HANDLE_FILE_DESCRIPTOR || flags != 0)
         return CU_INVALID_VALUE;
-    return code_of(host.ops->export_handle(host.self, handle, out));
+    CUresult code = code_of(host.ops->export_handle(host.self, handle, out));
+    if (code == CU_OK) /* the driver's documentation does not say that it is closed on exec */
+        (void)fcntl(*(int *)out, F_SETFD, 0);
+    return code;
 }
 
 static CUresult fake_cuMemImportFromShareableHandle(CUhandle *handle, void *from, int kind)
@@ -453,6 +473,8 @@ static CUresult fake_cuEventCreate(CUevent *event, unsigned flags)
 
 static CUresult fake_cuEventDestroy(CUevent event)
 {
+    if (keeps() != CU_OK)
+        return keeps();
     CUresult code = code_of(host.ops->event_destroy(host.self, event->event));
     free(event);
     return code;
@@ -588,17 +610,10 @@ static CUresult fake_cuMemHostRegister(void *memory, size_t bytes, unsigned flag
     return CU_OK;
 }
 
-static atomic_bool keeps_pinned;
-
-__attribute__((visibility("default"))) void fake_cuda_keep_pinned(bool keep)
-{
-    atomic_store(&keeps_pinned, keep);
-}
-
 static CUresult fake_cuMemHostUnregister(void *memory)
 {
-    if (atomic_load(&keeps_pinned))
-        return FAKE_UNKNOWN;
+    if (keeps() != CU_OK)
+        return keeps();
     if (current() == NULL)
         return FAKE_INVALID_CONTEXT;
     if (memory == NULL || atomic_load(&registered) == 0)

@@ -12,8 +12,9 @@
  * does. What gives back never fails. Returns whether none was left to fail before. */
 bool fake_cuda_fail(uint64_t nth);
 
-/* From now on cuMemHostUnregister fails with error 999 and changes nothing, or does not. */
-void fake_cuda_keep_pinned(bool keep);
+/* From now on cuMemUnmap, cuEventDestroy and cuMemHostUnregister fail with this error (a CUresult)
+ * and change nothing; 0: they do not. */
+void fake_cuda_keep(int code);
 
 /* Called whenever a range of addresses has been freed, before the driver's function returns; NULL:
  * nothing is. */

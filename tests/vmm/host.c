@@ -5,6 +5,7 @@
 #include "../host.h"
 #include "../test.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -422,6 +423,20 @@ static void host_models_what_calls_would_cost(void **state)
     pleat_vmm_destroy(&vmm);
 }
 
+/* A sum of size and alignment that overflows asks the kernel nothing, and is told as if it had. */
+static void host_reserve_beyond_all_addresses_is_told(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_va va;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    errno = 0;
+    assert_result(vmm.ops->reserve(vmm.self, 0, UINT64_C(1) << 63, UINT64_C(1) << 63, &va),
+                  PLEAT_E_OUT_OF_MEMORY);
+    assert_int_equal(pleat_last_error()->native, ENOMEM);
+    pleat_vmm_destroy(&vmm);
+}
+
 static void host_refuses_odd_options(void **state)
 {
     (void)state;
@@ -502,6 +517,7 @@ int main(void)
         cmocka_unit_test(host_streams_by_hand),
         cmocka_unit_test(host_clock_by_hand),
         cmocka_unit_test(host_models_what_calls_would_cost),
+        cmocka_unit_test(host_reserve_beyond_all_addresses_is_told),
         cmocka_unit_test(host_refuses_odd_options),
         cmocka_unit_test(host_file_limit_is_told),
         cmocka_unit_test(host_options_serve_a_runtime),

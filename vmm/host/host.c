@@ -148,9 +148,10 @@ static pleat_result add_memory(pleat__host *host, int device, uint64_t bytes, in
                                        .file = file,
                                        .foreign = foreign,
                                        .on_host = on_host};
-    *handle = pleat__shadow_add_piece(&host->shadow, &piece);
-    if (*handle == 0)
+    pleat_handle added = pleat__shadow_add_piece(&host->shadow, &piece);
+    if (added == 0)
         return pleat__fail(PLEAT_E_NO_MEMORY, "create: no host memory for its record");
+    *handle = added;
     owner->next_offset += bytes;
     if (on_host)
         owner->on_host += bytes;
@@ -278,11 +279,14 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
                            (unsigned long long)bytes);
     pthread_mutex_lock(&host->lock);
     pleat_result result = PLEAT_OK;
+    pleat_handle added = 0;
     uint32_t piece = piece_of_file(host, &file);
     if (piece == 0)
         result = import_foreign(host, device, fd, bytes, handle);
-    else if ((*handle = pleat__shadow_add_handle(&host->shadow, piece)) == 0)
+    else if ((added = pleat__shadow_add_handle(&host->shadow, piece)) == 0)
         result = pleat__fail(PLEAT_E_NO_MEMORY, "import: no host memory for its record");
+    else
+        *handle = added;
     pthread_mutex_unlock(&host->lock);
     return result;
 }
@@ -410,7 +414,7 @@ static const pleat_vmm_ops host_ops = {
 static uint64_t read_area_limit(void)
 {
     unsigned long long limit = 65530;
-    FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
     if (file != NULL) {
         if (fscanf(file, "%llu", &limit) != 1)
             limit = 65530;

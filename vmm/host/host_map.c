@@ -90,8 +90,10 @@ static uint64_t run_end(const pleat__host *host, const pleat__reservation *reser
 static char *reserve_aligned(uint64_t bytes, uint64_t align)
 {
     uint64_t room;
-    if (!pleat__add(bytes, align, &room))
+    if (!pleat__add(bytes, align, &room)) {
+        errno = ENOMEM;
         return NULL;
+    }
     char *start = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED)
         return NULL;
