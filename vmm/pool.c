@@ -377,32 +377,28 @@ void pleat__space_chunk_put(pleat__space *space, pleat__chunk *chunk)
         release_chunk(space, chunk, false);
 }
 
-static pleat__chunk *pop_unreleased(pleat__space *space)
-{
-    pthread_mutex_lock(&space->lock);
-    pleat__chunk **link = &space->unreleased;
-    while (*link != NULL && (*link)->stuck != 0)
-        link = &(*link)->next;
-    pleat__chunk *chunk = *link;
-    if (chunk != NULL)
-        *link = chunk->next;
-    pthread_mutex_unlock(&space->lock);
-    return chunk;
-}
-
-/* Tries the failed releases once more, until one fails again. */
+/* Tries the failed releases once more, each of them: one that the driver never takes holds no other
+ * up. */
 static void retry_unreleased(pleat__space *space)
 {
-    pleat__chunk *chunk;
-    while ((chunk = pop_unreleased(space)) != NULL && release_chunk(space, chunk, false))
-        ;
+    pthread_mutex_lock(&space->lock);
+    pleat__chunk *all = space->unreleased;
+    space->unreleased = NULL;
+    pthread_mutex_unlock(&space->lock);
+    for (pleat__chunk *chunk = all, *next; chunk != NULL; chunk = next) {
+        next = chunk->next;
+        release_chunk(space, chunk, false);
+    }
 }
 
-/* Takes the oldest chunk out of a pool of more than `keep` bytes; NULL: enough are gone. */
-static pleat__chunk *pop_oldest(pleat__space *space, uint64_t keep)
+/* Takes the oldest chunk that came by `until` out of a pool of more than `keep` bytes; NULL: enough
+ * are gone, or there is none. */
+static pleat__chunk *pop_oldest(pleat__space *space, uint64_t keep, uint64_t until)
 {
     pthread_mutex_lock(&space->lock);
     pleat__chunk *chunk = space->pooled > keep ? pool_oldest(space) : NULL;
+    if (chunk != NULL && chunk->pooled > until)
+        chunk = NULL;
     if (chunk != NULL)
         pool_remove(space, chunk);
     pthread_mutex_unlock(&space->lock);
@@ -433,11 +429,12 @@ uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes)
     pleat__chunk *chunk;
     heal_if_needed(space);
     retry_unreleased(space);
-    while ((chunk = pop_oldest(space, keep_bytes)) != NULL) {
+    pthread_mutex_lock(&space->lock);
+    uint64_t now = space->pool_clock; /* one whose release fails comes back later */
+    pthread_mutex_unlock(&space->lock);
+    while ((chunk = pop_oldest(space, keep_bytes, now)) != NULL) {
         uint64_t bytes = chunk_bytes(space, chunk);
-        if (!release_chunk(space, chunk, true))
-            break;
-        freed += bytes;
+        freed += release_chunk(space, chunk, true) ? bytes : 0;
     }
     return freed;
 }

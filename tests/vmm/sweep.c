@@ -611,6 +611,38 @@ static void spare_that_could_not_be_given_back_is_tried_again(void **state)
     }
 }
 
+/* What the driver never takes back is tried again and again, and the others go all the same. */
+static void release_that_always_fails_holds_no_other_up(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w);
+    const pleat_vmm *host = &w.host;
+    pleat__chunk *imported[2], *own[2];
+    pleat__host_holdings before, after;
+    for (int c = 0; c < 2; c++)
+        assert_ok(pleat__space_chunk_get(w.space, 1, &own[c]));
+    assert_ok(pleat__host_holdings_of(host, &before));
+    for (int c = 0; c < 2; c++)
+        assert_ok(pleat__space_import(w.space, w.fd, 2, &imported[c]));
+    pleat__fault_arm(&w.vmm,
+                     (pleat__fault_plan){.verb = PLEAT__FAULT_release, .nth = 1, .forever = true});
+    for (int c = 0; c < 2; c++) {
+        pleat__space_chunk_put(w.space, imported[c]);
+        pleat__space_chunk_put(w.space, own[c]);
+    }
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+    /* From now on the driver does not know the first one to be tried. */
+    assert_ok(host->ops->release(host->self, imported[1]->handle));
+    assert_ok(host->ops->release(host->self, own[0]->handle));
+    assert_int_equal(pleat__space_trim(w.space, 0), GRANULE);
+    assert_ok(pleat__host_holdings_of(host, &after));
+    assert_int_equal(after.handles, before.handles - 2);
+    assert_int_equal(pleat__space_stats_of(w.space).pooled_bytes, GRANULE);
+    assert_true(pleat__space_audit(w.space));
+    end(&w);
+}
+
 /* What could not be given back is woken with, as memory like any other: it goes when its chunk
  * rests, and is not in the way of what is made for the next wake. */
 static void spare_that_is_woken_with_goes_when_its_chunk_rests(void **state)
@@ -867,6 +899,7 @@ int main(void)
         cmocka_unit_test(put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place),
         cmocka_unit_test(chunk_that_was_torn_wakes_as_another),
         cmocka_unit_test(spare_that_could_not_be_given_back_is_tried_again),
+        cmocka_unit_test(release_that_always_fails_holds_no_other_up),
         cmocka_unit_test(spare_that_is_woken_with_goes_when_its_chunk_rests),
         cmocka_unit_test(spare_of_the_other_memory_is_exchanged),
         cmocka_unit_test(heal_waits_for_a_rest),
