@@ -4,6 +4,7 @@
  */
 #include "../ledger_folder.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -66,25 +67,69 @@ static int find_dead(void)
     return dead;
 }
 
+/* Tenants that another process takes for dead. */
+static int dead_to_others(void)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(find_dead());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
 /* The system ends the locks that a process has on a file when it closes any descriptor of it. */
 static void tenants_who_join_while_the_last_one_leaves_live(void **state)
 {
     (void)state;
     pleat__tenant *leaving;
-    int status;
     assert_ok(pleat__tenant_join(&options, &leaving));
     other.begins = true;
     pleat__tenant_leave(leaving);
     assert_false(other.begins);
     assert_int_equal(pthread_join(other.thread, NULL), 0);
     assert_true(other.joined);
-    pid_t child = fork();
-    if (child == 0)
-        _exit(find_dead());
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(dead_to_others(), 0);
     pleat__tenant_leave(other.tenant);
+}
+
+/* Else the one that leaves would end the other one's lock, and others would have its share. */
+static void tenants_by_another_path_have_the_same_file(void **state)
+{
+    (void)state;
+    pleat__tenant *first, *second;
+    char *folder = strdup(pleat__tenants_folder()), path[256];
+    assert_non_null(folder);
+    assert_ok(pleat__tenant_join(&options, &first));
+    snprintf(path, sizeof path, "%s/.", folder);
+    assert_int_equal(setenv("PLEAT_TENANTS_DIR", path, 1), 0);
+    assert_ok(pleat__tenant_join(&options, &second));
+    pleat__tenant_leave(second);
+    assert_int_equal(setenv("PLEAT_TENANTS_DIR", folder, 1), 0);
+    assert_int_equal(dead_to_others(), 0);
+    pleat__tenant_leave(first);
+    free(folder);
+}
+
+/* As a program does that reads its own ledger. */
+static void tenants_whose_file_is_closed_live_again_when_they_look(void **state)
+{
+    (void)state;
+    pleat__tenant *tenant;
+    pleat__standing standing;
+    char path[256];
+    assert_ok(pleat__tenant_join(&options, &tenant));
+    assert_ok(pleat__tenant_claim(tenant, 1 << 20));
+    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", pleat__tenants_folder(), geteuid());
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(dead_to_others(), 1);
+    pleat__tenant_look(tenant, &standing);
+    assert_int_equal(dead_to_others(), 0);
+    assert_int_equal(standing.use_bytes, 1 << 20);
+    pleat__tenant_leave(tenant);
 }
 
 /* Another process, which has the ledger's lock by then and does not give it back. */
@@ -144,6 +189,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_who_join_while_the_last_one_leaves_live),
+        cmocka_unit_test(tenants_by_another_path_have_the_same_file),
+        cmocka_unit_test(tenants_whose_file_is_closed_live_again_when_they_look),
         cmocka_unit_test(tenants_entries_are_mended_without_the_ledgers_lock),
     };
     return cmocka_run_group_tests_name("tenants_file", tests, open_ledger_folder, NULL);

@@ -94,11 +94,14 @@ static pleat_result distrust(const char *path, const char *why)
 }
 
 /* `group` is -1 for the user's own. */
-static pleat_result check_file(int fd, const char *path, long group)
+static pleat_result check_file(pleat__ledger_file *opened, long group)
 {
+    const char *path = opened->path;
     struct stat file;
-    if (fstat(fd, &file) != 0)
+    if (fstat(opened->fd, &file) != 0)
         return pleat__fail_errno(PLEAT_E_IO, "%s", path);
+    opened->device = file.st_dev;
+    opened->inode = file.st_ino;
     if (!S_ISREG(file.st_mode) || file.st_nlink != 1)
         return distrust(path, "it is no plain file with one name");
     if (group < 0 && file.st_uid != geteuid())
@@ -153,7 +156,7 @@ static pleat_result make_file(const char *path, const char *device, uint64_t dev
 
 static pleat_result map_file(pleat__ledger_file *file, const char *device, long group)
 {
-    pleat_result result = check_file(file->fd, file->path, group);
+    pleat_result result = check_file(file, group);
     if (result != PLEAT_OK)
         return result;
     void *map =
@@ -195,11 +198,20 @@ static pleat_result open_new(pleat__ledger_file *file, const char *device, uint6
     return result;
 }
 
+/* Whether a path leads to a file that is open, by that name or by another one. */
+static bool is_file(const pleat__ledger_file *file, const char *path)
+{
+    struct stat there;
+    return strcmp(file->path, path) == 0 ||
+           (lstat(path, &there) == 0 && there.st_dev == file->device &&
+            there.st_ino == file->inode);
+}
+
 /* Those of a parent are the parent's: their locks too. */
 static pleat__ledger_file *find_file(const char *path)
 {
     pleat__ledger_file *file = files;
-    while (file != NULL && (strcmp(file->path, path) != 0 || file->process != pleat__process_now()))
+    while (file != NULL && (file->process != pleat__process_now() || !is_file(file, path)))
         file = file->next;
     return file;
 }
@@ -379,6 +391,12 @@ void pleat__ledger_die(pleat__ledger_file *file, uint32_t slot)
     atomic_store(&file->own[slot], false);
     (void)lock_byte(file->fd, F_SETLK, F_UNLCK, SLOT_BYTE + (off_t)slot, &told);
     pthread_mutex_unlock(&file->lock);
+}
+
+void pleat__ledger_stay(const pleat__ledger_file *file, uint32_t slot)
+{
+    struct flock told;
+    (void)lock_byte(file->fd, F_SETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told);
 }
 
 bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot)

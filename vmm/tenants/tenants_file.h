@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 /* An entry; each word is written by itself. 256 bytes. */
 typedef struct pleat__ledger_slot {
@@ -39,6 +40,8 @@ _Static_assert(sizeof(pleat__ledger_map) == 4096 + 256 * PLEAT__TENANTS_MOST, "t
 typedef struct pleat__ledger_file {
     char path[512];
     int fd;
+    dev_t device; /* and inode: which file it is, whatever its path */
+    ino_t inode;
     uint32_t users;
     uint32_t process; /* that opened it: pleat__process_now() */
     pleat__ledger_map *map;
@@ -69,6 +72,9 @@ void pleat__ledger_unlock(pleat__ledger_file *file);
  * by die. With the ledger's lock. */
 bool pleat__ledger_live(pleat__ledger_file *file, uint32_t slot);
 void pleat__ledger_die(pleat__ledger_file *file, uint32_t slot);
+/* An entry of this process has its byte's lock, also where the system ended it because something in
+ * the process opened and closed the file. Takes no other lock. */
+void pleat__ledger_stay(const pleat__ledger_file *file, uint32_t slot);
 bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot);
 /* A copy of an entry's numbers, checked each by itself, as others may change them meanwhile; false:
  * it is nobody's. `alive` and the name are not set. Takes no lock. */
