@@ -38,6 +38,10 @@ pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, 
     if (pleat__on_own_thread())
         atomic_fetch_add_explicit(&space->aside, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(result == PLEAT_OK ? count : &space->failed, 1, memory_order_relaxed);
+    /* A runtime takes that for a turn to be waited for, and would ask for ever. */
+    if (result == PLEAT_E_NOT_READY)
+        return pleat__fail(PLEAT_E_DRIVER, "%s: the backend '%s' says that it is not ready", verb,
+                           space->vmm.ops->name);
     return pleat__told(result, "%s: the backend '%s' gave no reason", verb, space->vmm.ops->name);
 }
 

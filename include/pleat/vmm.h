@@ -16,7 +16,8 @@
  *           set_access the state of the range is unknown: the caller quarantines it.
  *
  * TEXT      A verb that fails says why by pleat_fail (pleat/base.h), on the thread that called it.
- *           Where a memory verb does not, Pleat says which one gave no reason.
+ *           Where a memory verb does not, Pleat says which one gave no reason. PLEAT_E_NOT_READY is
+ *           event_query's alone: of a memory verb it counts as PLEAT_E_DRIVER.
  *
  * THREADS   Every verb may be called from any thread; the backend locks for itself. A thread that
  *           is in one must not be cancelled (pthread_cancel).
@@ -184,7 +185,8 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_host_physical(const pleat_vmm *vmm,
                                                            uint64_t *device_offset);
 /* The CUDA driver, loaded at run time: libcuda.so.1, or the library that the environment variable
  * PLEAT_CUDA_LIBRARY names. PLEAT_E_UNSUPPORTED, with the library or the symbol that is missing,
- * where there is none or it is too old; PLEAT_E_NO_DEVICE where it knows no device. */
+ * where there is none or it is too old; PLEAT_E_NO_DEVICE where it knows no device; PLEAT_E_DRIVER
+ * where it does not start. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_vmm_cuda(pleat_vmm *out);
 PLEAT_API void pleat_vmm_destroy(pleat_vmm *vmm);
 

@@ -206,6 +206,24 @@ static void table_first_of_two_failures_is_told(void **state)
     end(&f);
 }
 
+/* Only event_query may be asked again. */
+static void table_memory_verb_that_is_not_ready_has_failed(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    pleat__chunk *chunks[3];
+    uint64_t page;
+    own.told = false;
+    pleat__space *space = begin_own(&f, chunks, &page);
+    own.unmaps = PLEAT_E_NOT_READY;
+    assert_result(pleat__space_unmap(space, page, 1), PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text,
+                        "unmap: the backend 'host' says that it is not ready");
+    own.unmaps = PLEAT_OK;
+    pleat__space_destroy(space);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +233,7 @@ int main(void)
         cmocka_unit_test(table_other_versions_are_refused),
         cmocka_unit_test(table_failure_without_a_text_is_a_failure),
         cmocka_unit_test(table_first_of_two_failures_is_told),
+        cmocka_unit_test(table_memory_verb_that_is_not_ready_has_failed),
     };
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }
