@@ -6,6 +6,9 @@
  * ERRORS     The text of the last failure on the calling thread, with the driver's or the
  *            system's own code, is kept by pleat_last_error(). It stays valid until the next
  *            failing call on that thread. A successful call does not clear it.
+ *            What a function's text names is what the caller can do something about; besides,
+ *            PLEAT_E_NO_MEMORY may come of any that takes host memory, and PLEAT_E_DRIVER of any
+ *            that asks a device's driver.
  *            Where a call fails, what it gives through a pointer is as it was before, but for
  *            pleat_alloc's address, which is 0.
  * NULL       It is allowed where the text of a function or of a field says so, and in calls that

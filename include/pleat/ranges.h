@@ -29,13 +29,15 @@ extern "C" {
 /* The ranges of one device. */
 typedef struct pleat_ranges pleat_ranges;
 
-/* `vmm` must outlive them. PLEAT_E_NO_DEVICE. */
+/* `vmm` must outlive them. PLEAT_E_NO_DEVICE; PLEAT_E_INVALID, PLEAT_E_ABI and PLEAT_E_UNSUPPORTED:
+ * no such table, or one without what ranges need (pleat/vmm.h). */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_ranges_create(pleat_vmm vmm, int device,
                                                            pleat_ranges **out);
 /* Gives all back, also what is held: no work uses it any more. NULL is allowed. */
 PLEAT_API void pleat_ranges_destroy(pleat_ranges *ranges);
 
-/* At least `bytes`, in whole chunks; *size (may be NULL): how many. PLEAT_E_OUT_OF_MEMORY. */
+/* At least `bytes`, in whole chunks; *size (may be NULL): how many. PLEAT_E_OUT_OF_MEMORY;
+ * PLEAT_E_INVALID: of no bytes, or of more than there are numbers for. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_range_make(pleat_ranges *ranges, uint64_t bytes,
                                                         pleat_va *address, uint64_t *size);
 /* The owner is done with the range that begins at an address, and so is the device. It goes back,

@@ -74,11 +74,14 @@ typedef struct pleat_runtime_options {
  * PLEAT_E_ABI         the options' size, or the backend's table
  * PLEAT_E_NO_DEVICE   the backend has no such device
  * PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY   the plan takes more than is allowed, or than there is
- * PLEAT_E_INPUT       the plan is for chunks of another size
+ * PLEAT_E_INPUT       the plan is for chunks of another size, or the file in which tenants meet is
+ *                     not trusted
+ * PLEAT_E_NOT_READY   another process has kept that file's lock for two seconds
  * PLEAT_E_UNSUPPORTED a setting that this policy or backend has not, or a device whose chunks are
  *                     not of 32 KiB to 2 MiB
  * PLEAT_E_IO          the log, or the file in which tenants meet
  * PLEAT_E_STATE       the backend was made before a fork (PROCESSES)
+ * PLEAT_E_LIMIT       guarantees that do not fit, or too many tenants
  * PLEAT_E_NO_MEMORY, PLEAT_E_LIMIT, PLEAT_E_DRIVER   the host or the driver has no more */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_runtime_create(pleat_vmm vmm,
                                                             const pleat_runtime_options *options,
@@ -93,8 +96,8 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_alloc(pleat_runtime *runtime, uint6
 /* Address 0 is allowed. PLEAT_E_NOT_FOUND for an address that is not allocated; PLEAT_E_STATE where
  * it has been freed and waits for other streams; nothing changes. */
 PLEAT_API pleat_result pleat_free(pleat_runtime *runtime, pleat_va address);
-/* `stream` also uses the allocation: after its free the memory is reused only when the work that
- * `stream` had been given by then is done. */
+/* `stream` also uses the allocation that holds an address: after its free the memory is reused only
+ * when the work that `stream` had been given by then is done. PLEAT_E_NOT_FOUND. */
 PLEAT_API pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address,
                                            pleat_stream stream);
 /* An iteration begins here. */
@@ -137,7 +140,8 @@ typedef struct pleat_pause_options {
 /* options may be NULL. Waits for the work that allocating streams had been given by now, and for
  * the copies; other streams that use the memory are the caller's to wait for. On failure all is as
  * it was. PLEAT_E_STATE: it is paused already, or a stream captures a graph. PLEAT_E_NOT_FOUND:
- * nothing was ever allocated with the tag. PLEAT_E_UNSUPPORTED: by this policy. */
+ * nothing was ever allocated with the tag. PLEAT_E_UNSUPPORTED: by this policy. PLEAT_E_INVALID: no
+ * such offload. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_pause(pleat_runtime *runtime,
                                                    const pleat_pause_options *options);
 /* What was paused by that tag, or (NULL) all, pause by pause; where another thread resumes one,
@@ -160,7 +164,7 @@ PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);
  * times the largest of those is said. The planner runs on the caller's thread, milliseconds with a
  * plan file, seconds with a recording; other threads wait for it as for pleat_record_copy.
  * PLEAT_E_NOT_FOUND: sizes are not known yet, or with a plan file no iteration has shown yet which
- * of them it has; or not even 1 fits. */
+ * of them it has; or not even 1 fits. PLEAT_E_INVALID: `running` is 0. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_max_microbatch(pleat_runtime *runtime,
                                                             uint64_t running, uint64_t *most);
 /* The cap that holds now: the strictest of the budget, of what the environment leaves to the
@@ -194,17 +198,19 @@ PLEAT_API int pleat_owns(const pleat_runtime *runtime, pleat_va address);
 typedef struct pleat_capture pleat_capture;
 
 /* Before `stream` begins to capture: memory of `bytes` for the capture, which gets no more. Errors
- * as pleat_alloc's; PLEAT_E_STATE for a stream that captures already. */
+ * as pleat_alloc's; PLEAT_E_STATE for a stream that captures already; PLEAT_E_INVALID: of no bytes.
+ */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_capture_begin(pleat_runtime *runtime,
                                                            pleat_stream stream, uint64_t bytes,
                                                            pleat_capture **out);
 /* Before `stream` joins the capture by waiting for one that takes part. Memory is reused from
- * allocation to allocation of one stream only. */
+ * allocation to allocation of one stream only. PLEAT_E_STATE: it captures already, or the capture
+ * has ended. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_capture_add(pleat_runtime *runtime,
                                                          pleat_capture *capture,
                                                          pleat_stream stream);
 /* After the capture: its streams allocate as always. *used_bytes (may be NULL) is how much of the
- * memory was needed, for the next capture's begin. */
+ * memory was needed, for the next capture's begin. PLEAT_E_STATE: it has ended already. */
 PLEAT_API pleat_result pleat_capture_end(pleat_runtime *runtime, pleat_capture *capture,
                                          uint64_t *used_bytes);
 /* The graph is no more, and no replay of it runs. Its memory goes when all that was allocated in it
@@ -314,7 +320,7 @@ typedef enum pleat_dump_format {
 /* Writes all there is to say of a runtime at one moment: its counters, its space's verbs, the
  * metadata's bytes, the policy's states and what caused them, the streams and every block. Other
  * threads wait while it is gathered, not while it is written. PLEAT_E_IO when `out` does not
- * take it all. */
+ * take it all; PLEAT_E_INVALID: no such format. */
 PLEAT_API pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format format, FILE *out);
 
 /* Ends the log that the setting `log` asks for, if there is one: for a program that ends without
@@ -395,8 +401,8 @@ typedef struct pleat_share {
     uint64_t offset; /* of the allocation's first byte in them */
 } pleat_share;
 
-/* For another process, while the allocation lives. PLEAT_E_UNSUPPORTED without the setting
- * share:on. */
+/* For another process, while the allocation that holds an address lives. PLEAT_E_UNSUPPORTED
+ * without the setting share:on; PLEAT_E_NOT_FOUND. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address,
                                                       pleat_share *share);
 /* A descriptor of piece `index`, which the caller closes and programs that it starts do not have,
@@ -407,13 +413,16 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_share_of(pleat_runtime *runtime, pl
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address,
                                                          uint32_t index, int *fd, uint64_t *bytes);
 /* Address space for `bytes` of pieces that another process shares; they follow in order. What is
- * imported is not in this runtime's budget, and not among its allocations. */
+ * imported is not in this runtime's budget, and not among its allocations. PLEAT_E_INVALID: no
+ * whole chunks; PLEAT_E_LIMIT: the window has no room. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_import_begin(pleat_runtime *runtime, uint64_t bytes,
                                                           pleat_va *address);
-/* Maps the next piece, whose descriptor stays the caller's. */
+/* Maps the next piece, whose descriptor stays the caller's. PLEAT_E_INVALID: no import begins at
+ * the address, it has no room for so many bytes, or the descriptor is no piece of that size. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_import_piece(pleat_runtime *runtime, pleat_va address,
                                                           int fd, uint64_t bytes);
-/* Gives an import back, whole or begun. pre: no work that uses it is left on the device. */
+/* Gives an import back, whole or begun. pre: no work that uses it is left on the device.
+ * PLEAT_E_NOT_FOUND: none begins at the address. */
 PLEAT_API pleat_result pleat_import_end(pleat_runtime *runtime, pleat_va address);
 
 /* ---- told when memory may be used again ---- */
