@@ -47,7 +47,7 @@ struct pleat_ranges {
     uint64_t bytes;
 };
 
-#define VERB(ranges, name, ...) (ranges)->vmm.ops->name((ranges)->vmm.self, __VA_ARGS__)
+#define VERB(ranges, name, ...) PLEAT__VMM_VERB((ranges)->vmm, name, __VA_ARGS__)
 
 /* In a child of fork they are the parent's. */
 static bool is_here(const pleat_ranges *ranges)

@@ -38,11 +38,7 @@ pleat_result pleat__space_counted(pleat__space *space, _Atomic uint64_t *count, 
     if (pleat__on_own_thread())
         atomic_fetch_add_explicit(&space->aside, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(result == PLEAT_OK ? count : &space->failed, 1, memory_order_relaxed);
-    /* A runtime takes that for a turn to be waited for, and would ask for ever. */
-    if (result == PLEAT_E_NOT_READY)
-        return pleat__fail(PLEAT_E_DRIVER, "%s: the backend '%s' says that it is not ready", verb,
-                           space->vmm.ops->name);
-    return pleat__told(result, "%s: the backend '%s' gave no reason", verb, space->vmm.ops->name);
+    return pleat__vmm_told(space->vmm, verb, result);
 }
 
 static bool in_window(const pleat__space *space, uint64_t page, uint64_t pages)
@@ -76,8 +72,8 @@ static pleat_result reserve_window(pleat__space *space, const pleat__space_optio
             !pleat__round_up(space->window_bytes, space->page_bytes, &space->window_bytes))
             return pleat__fail(PLEAT_E_INVALID, "a window of %llu bytes and %llu of a plan",
                                (unsigned long long)bytes, (unsigned long long)plan_bytes);
-        result = space->vmm.ops->reserve(space->vmm.self, space->device, space->window_bytes, 0,
-                                         &space->base);
+        result = PLEAT__VMM_VERB(space->vmm, reserve, space->device, space->window_bytes, 0,
+                                 &space->base);
         times /= 2; /* less address space than wanted still serves */
     } while (result == PLEAT_E_OUT_OF_MEMORY && times > 0);
     return result == PLEAT_E_OUT_OF_MEMORY ? no_addresses(result) : result;
@@ -126,10 +122,10 @@ pleat_result pleat__space_create(pleat_vmm vmm, pleat__arena *arena,
     uint64_t advised, free_bytes;
     if ((result = pleat__vmm_complete(vmm, arena, &space->vmm)) != PLEAT_OK)
         goto tables;
-    if ((result = space->vmm.ops->granularity(space->vmm.self, space->device, &space->page_bytes,
-                                              &advised)) != PLEAT_OK ||
-        (result = space->vmm.ops->memory_info(space->vmm.self, space->device, &free_bytes,
-                                              &space->device_bytes)) != PLEAT_OK ||
+    if ((result = PLEAT__VMM_VERB(space->vmm, granularity, space->device, &space->page_bytes,
+                                  &advised)) != PLEAT_OK ||
+        (result = PLEAT__VMM_VERB(space->vmm, memory_info, space->device, &free_bytes,
+                                  &space->device_bytes)) != PLEAT_OK ||
         (result = reserve_window(space, options)) != PLEAT_OK)
         goto tables;
     if ((result = make_tables(space)) != PLEAT_OK)

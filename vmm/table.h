@@ -6,6 +6,7 @@
 
 #include <internal/arena.h>
 #include <internal/check.h>
+#include <internal/error.h>
 #include <pleat/vmm.h>
 
 /* X(verb, (parameters behind self), arguments as they are passed on...), for each verb of
@@ -80,6 +81,12 @@ PLEAT_NODISCARD pleat_result pleat__vmm_complete(pleat_vmm vmm, pleat__arena *ar
 
 /* PLEAT_E_NO_DEVICE unless it is one of `count` devices. */
 PLEAT_NODISCARD pleat_result pleat__vmm_check_device(int count, int device);
+
+/* What a memory verb's result counts as, with a text where the backend gave none;
+ * pleat__expect_text goes before the verb. */
+pleat_result pleat__vmm_told(pleat_vmm vmm, const char *verb, pleat_result result);
+#define PLEAT__VMM_VERB(vmm, name, ...)                                                            \
+    (pleat__expect_text(), pleat__vmm_told((vmm), #name, (vmm).ops->name((vmm).self, __VA_ARGS__)))
 
 /* The verb clock_ns: the system's. */
 uint64_t pleat__vmm_clock_ns(void *self);

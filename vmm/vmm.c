@@ -67,6 +67,15 @@ pleat_result pleat__vmm_check_device(int count, int device)
                : pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device, count);
 }
 
+pleat_result pleat__vmm_told(pleat_vmm vmm, const char *verb, pleat_result result)
+{
+    /* A runtime takes that for a turn to be waited for, and would ask for ever. */
+    if (result == PLEAT_E_NOT_READY)
+        return pleat__fail(PLEAT_E_DRIVER, "%s: the backend '%s' says that it is not ready", verb,
+                           vmm.ops->name);
+    return pleat__told(result, "%s: the backend '%s' gave no reason", verb, vmm.ops->name);
+}
+
 pleat_result pleat__vmm_complete(pleat_vmm vmm, pleat__arena *arena, pleat_vmm *out)
 {
     if (vmm.ops == NULL)

@@ -4,6 +4,7 @@
  */
 #include "../test.h"
 
+#include <pleat/ranges.h>
 #include <string.h>
 #include <vmm/host/host.h>
 #include <vmm/space.h>
@@ -189,6 +190,51 @@ static void table_failure_without_a_text_is_a_failure(void **state)
     }
 }
 
+static pleat_result mute_reserve(void *self, int device, uint64_t bytes, uint64_t align,
+                                 pleat_va *va)
+{
+    (void)self;
+    (void)device;
+    (void)bytes;
+    (void)align;
+    (void)va;
+    return PLEAT_E_DRIVER;
+}
+
+static void table_failure_of_the_window_without_a_text_is_a_failure(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    pleat__space *space;
+    const pleat__space_options options = {.window_bytes = 64 << 20};
+    f.ops.reserve = mute_reserve;
+    (void)pleat_fail(PLEAT_E_DRIVER, "of something else");
+    assert_result(pleat__space_create((pleat_vmm){&f.ops, f.host.self}, f.arena, &options, &space),
+                  PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text,
+                        "device 0: reserve: the backend 'host' gave no reason");
+    end(&f);
+}
+
+/* The same where no space is between. */
+static void table_failure_of_ranges_without_a_text_is_a_failure(void **state)
+{
+    (void)state;
+    fixture f = begin();
+    pleat_ranges *ranges;
+    pleat_va va;
+    own.host = f.host.ops;
+    own.told = false;
+    own.maps = PLEAT_E_DRIVER;
+    f.ops.map = own_map;
+    assert_ok(pleat_ranges_create((pleat_vmm){&f.ops, f.host.self}, 0, &ranges));
+    (void)pleat_fail(PLEAT_E_DRIVER, "of something else");
+    assert_result(pleat_range_make(ranges, 1, &va, NULL), PLEAT_E_DRIVER);
+    assert_string_equal(pleat_last_error()->text, "map: the backend 'host' gave no reason");
+    pleat_ranges_destroy(ranges);
+    end(&f);
+}
+
 static void table_first_of_two_failures_is_told(void **state)
 {
     (void)state;
@@ -232,6 +278,8 @@ int main(void)
         cmocka_unit_test(table_gaps_are_filled_or_refused),
         cmocka_unit_test(table_other_versions_are_refused),
         cmocka_unit_test(table_failure_without_a_text_is_a_failure),
+        cmocka_unit_test(table_failure_of_the_window_without_a_text_is_a_failure),
+        cmocka_unit_test(table_failure_of_ranges_without_a_text_is_a_failure),
         cmocka_unit_test(table_first_of_two_failures_is_told),
         cmocka_unit_test(table_memory_verb_that_is_not_ready_has_failed),
     };
