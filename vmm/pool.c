@@ -177,7 +177,7 @@ static pleat_result claim(pleat__space *space, uint64_t bytes, bool *told)
     return pleat__fail_again(&why);
 }
 
-static void unclaim(pleat__space *space, uint64_t bytes)
+void pleat__space_unclaim(pleat__space *space, uint64_t bytes)
 {
     if (space->tenant != NULL)
         pleat__tenant_unclaim(space->tenant, bytes);
@@ -233,7 +233,7 @@ static pleat_result try_create(pleat__space *space, uint64_t bytes, pleat_handle
     *told = true;
     result = PLEAT__VERB(space, create, space->device, bytes, space->create_flags, handle);
     if (result != PLEAT_OK)
-        unclaim(space, bytes);
+        pleat__space_unclaim(space, bytes);
     return result;
 }
 
@@ -358,7 +358,7 @@ static bool release_chunk(pleat__space *space, pleat__chunk *chunk, bool was_poo
     }
     pthread_mutex_unlock(&space->lock);
     if (gone && bytes != 0)
-        unclaim(space, bytes);
+        pleat__space_unclaim(space, bytes);
     return gone;
 }
 
@@ -403,14 +403,6 @@ static pleat__chunk *pop_oldest(pleat__space *space, uint64_t keep, uint64_t unt
         pool_remove(space, chunk);
     pthread_mutex_unlock(&space->lock);
     return chunk;
-}
-
-pleat_result pleat__space_release_handle(pleat__space *space, uint64_t bytes, pleat_handle handle)
-{
-    pleat_result result = PLEAT__VERB(space, release, handle);
-    if (result == PLEAT_OK)
-        unclaim(space, bytes);
-    return result;
 }
 
 /* What is quarantined holds chunks back: now is a good time to try it again. */

@@ -127,11 +127,11 @@ void pleat__space_end_maps(pleat__space *space, uint64_t page, uint64_t pages, b
  * lock. */
 void pleat__space_count(pleat__space *space, uint64_t more);
 
-/* A handle of so many bytes, claimed, with room made as far as it goes; and back. */
+/* A handle of so many bytes, claimed, with room made as far as it goes. */
 PLEAT_NODISCARD pleat_result pleat__space_create_handle(pleat__space *space, uint64_t bytes,
                                                         pleat_handle *handle);
-PLEAT_NODISCARD pleat_result pleat__space_release_handle(pleat__space *space, uint64_t bytes,
-                                                         pleat_handle handle);
+/* After a handle was released, and is counted no more. */
+void pleat__space_unclaim(pleat__space *space, uint64_t bytes);
 
 /* A chunk's record is free for another one, or keeps what is to be released first. Under the lock.
  */

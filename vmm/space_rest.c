@@ -178,26 +178,21 @@ static void mend(pleat__space *space, run part)
         tear(space, part);
 }
 
-/* So many bytes more, or less, of the device or of the host. */
-static void account(pleat__space *space, uint64_t bytes, bool on_host, bool made)
+/* So many bytes more, or less, of the device or of the host: a difference, which wraps around.
+ * Under the lock, with what says that a chunk has them. */
+static void count(pleat__space *space, uint64_t more, bool on_host)
 {
-    pthread_mutex_lock(&space->lock);
-    uint64_t more = made ? bytes : -bytes;
     if (on_host)
         space->host += more;
     else
         pleat__space_count(space, more);
-    pthread_mutex_unlock(&space->lock);
 }
 
-static pleat_result release_handle(pleat__space *space, uint64_t bytes, pleat_handle handle,
-                                   bool on_host)
+/* Under the lock. */
+static void keep_spare(pleat__chunk *chunk, pleat_handle handle, bool on_host)
 {
-    pleat_result result = on_host ? PLEAT__VERB(space, release, handle)
-                                  : pleat__space_release_handle(space, bytes, handle);
-    if (result == PLEAT_OK)
-        account(space, bytes, on_host, false);
-    return result;
+    chunk->spare = handle;
+    chunk->spare_on_host = on_host;
 }
 
 /* With the places held: the memory goes, or waits for the next wake where the chunk is prepared and
@@ -205,21 +200,24 @@ static pleat_result release_handle(pleat__space *space, uint64_t bytes, pleat_ha
  * stays the chunk's. */
 static void release(pleat__space *space, pleat__chunk *chunk)
 {
+    uint64_t bytes = chunk->pages * space->page_bytes;
     pthread_mutex_lock(&space->lock);
     bool held = chunk->stuck != 0;
     bool waits = chunk->prepared && chunk->spare == 0;
     pthread_mutex_unlock(&space->lock);
-    if (held || (!waits && release_handle(space, chunk->pages * space->page_bytes, chunk->handle,
-                                          chunk->on_host) != PLEAT_OK))
+    if (held || (!waits && PLEAT__VERB(space, release, chunk->handle) != PLEAT_OK))
         return;
+    bool on_host = chunk->on_host;
     pthread_mutex_lock(&space->lock);
-    if (waits) {
-        chunk->spare = chunk->handle;
-        chunk->spare_on_host = chunk->on_host;
-    }
+    if (waits)
+        keep_spare(chunk, chunk->handle, on_host);
+    else
+        count(space, -bytes, on_host);
     chunk->handle = 0;
     chunk->on_host = false;
     pthread_mutex_unlock(&space->lock);
+    if (!waits && !on_host)
+        pleat__space_unclaim(space, bytes);
 }
 
 /* What is torn at one place is unmapped at the others too, or lost there as well: it rests. What
@@ -300,22 +298,25 @@ pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
 
 /* ---- awake ---- */
 
+/* What has it counts it. */
 static pleat_result make(pleat__space *space, uint64_t bytes, bool on_host, pleat_handle *handle)
 {
-    pleat_result result =
-        on_host ? PLEAT__VERB(space, create, space->device, bytes, PLEAT_CREATE_HOST, handle)
-                : pleat__space_create_handle(space, bytes, handle);
-    if (result == PLEAT_OK)
-        account(space, bytes, on_host, true);
-    return result;
+    return on_host ? PLEAT__VERB(space, create, space->device, bytes, PLEAT_CREATE_HOST, handle)
+                   : pleat__space_create_handle(space, bytes, handle);
 }
 
 static pleat_result give_spare(pleat__space *space, pleat__chunk *chunk)
 {
-    if (chunk->spare != 0)
-        PLEAT_TRY(release_handle(space, chunk->pages * space->page_bytes, chunk->spare,
-                                 chunk->spare_on_host));
+    uint64_t bytes = chunk->pages * space->page_bytes;
+    if (chunk->spare == 0)
+        return PLEAT_OK;
+    PLEAT_TRY(PLEAT__VERB(space, release, chunk->spare));
+    pthread_mutex_lock(&space->lock);
+    count(space, -bytes, chunk->spare_on_host);
     chunk->spare = 0;
+    pthread_mutex_unlock(&space->lock);
+    if (!chunk->spare_on_host)
+        pleat__space_unclaim(space, bytes);
     return PLEAT_OK;
 }
 
@@ -331,13 +332,16 @@ void pleat__space_unprepare(pleat__space *space, pleat__chunk *const *chunks, ui
 static pleat_result prepare(pleat__space *space, pleat__chunk *chunk, bool on_host)
 {
     pleat_handle handle;
+    uint64_t bytes = chunk->pages * space->page_bytes;
     chunk->prepared = true;
     if (chunk->spare != 0 && chunk->spare_on_host == on_host)
         return PLEAT_OK;
     PLEAT_TRY(give_spare(space, chunk));
-    PLEAT_TRY(make(space, chunk->pages * space->page_bytes, on_host, &handle));
-    chunk->spare = handle;
-    chunk->spare_on_host = on_host;
+    PLEAT_TRY(make(space, bytes, on_host, &handle));
+    pthread_mutex_lock(&space->lock);
+    keep_spare(chunk, handle, on_host);
+    count(space, bytes, on_host);
+    pthread_mutex_unlock(&space->lock);
     return PLEAT_OK;
 }
 
@@ -358,12 +362,14 @@ pleat_result pleat__space_prepare(pleat__space *space, pleat__chunk *const *chun
 static pleat_result create(pleat__space *space, pleat__chunk *chunk)
 {
     pleat_handle handle = chunk->spare;
-    bool on_host = handle != 0 && chunk->spare_on_host;
+    bool has = handle != 0, on_host = has && chunk->spare_on_host;
+    uint64_t bytes = chunk->pages * space->page_bytes;
     if (chunk->handle != 0)
         return PLEAT_OK;
-    if (handle == 0)
-        PLEAT_TRY(make(space, chunk->pages * space->page_bytes, false, &handle));
+    if (!has)
+        PLEAT_TRY(make(space, bytes, false, &handle));
     pthread_mutex_lock(&space->lock);
+    count(space, has ? 0 : bytes, false);
     chunk->handle = handle;
     chunk->on_host = on_host;
     chunk->spare = 0;

@@ -174,10 +174,57 @@ static void stress_budget_is_met_and_never_passed(void **state)
     pleat_vmm_destroy(&all.vmm);
 }
 
+/* ---- while another thread counts ---- */
+
+static _Atomic bool moved;
+
+static void *move_to_and_fro(void *context)
+{
+    pleat__space *space = context;
+    pleat__chunk *chunk;
+    uint64_t page;
+    assert_ok(pleat__space_chunk_get(space, 1, &chunk));
+    assert_ok(pleat__space_take(space, 1, &page));
+    assert_ok(pleat__space_map(space, page, &chunk, 1));
+    for (uint64_t round = 0; round < 50 * ROUNDS; round++) {
+        if (round % 3 != 0)
+            assert_ok(pleat__space_prepare(space, &chunk, 1, round % 3 == 1));
+        assert_ok(pleat__space_rest(space, &chunk, 1, NULL));
+        assert_ok(pleat__space_wake(space, &chunk, 1, NULL));
+        pleat__space_unprepare(space, &chunk, 1);
+    }
+    moved = true;
+    return NULL;
+}
+
+static void stress_what_is_counted_is_there_at_any_moment(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat__arena *arena;
+    pleat__space *space;
+    pthread_t thread;
+    const pleat_host_options host = {.size = sizeof host, .granularity = GRANULE};
+    const pleat__space_options options = {.window_bytes = 64 * GRANULE};
+    assert_ok(pleat_vmm_host(&host, &vmm));
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__space_create(vmm, arena, &options, &space));
+    moved = false;
+    assert_int_equal(pthread_create(&thread, NULL, move_to_and_fro, space), 0);
+    while (!moved)
+        assert_true(pleat__space_audit(space));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pleat__space_destroy(space);
+    assert_nothing_held(&vmm);
+    pleat__arena_destroy(arena);
+    pleat_vmm_destroy(&vmm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stress_budget_is_met_and_never_passed),
+        cmocka_unit_test(stress_what_is_counted_is_there_at_any_moment),
     };
     return cmocka_run_group_tests_name("stress", tests, NULL, NULL);
 }
