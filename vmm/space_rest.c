@@ -180,7 +180,7 @@ static void mend(pleat__space *space, run part)
 
 /* So many bytes more, or less, of the device or of the host: a difference, which wraps around.
  * Under the lock, with what says that a chunk has them. */
-static void count(pleat__space *space, uint64_t more, bool on_host)
+static void count_bytes(pleat__space *space, uint64_t more, bool on_host)
 {
     if (on_host)
         space->host += more;
@@ -212,7 +212,7 @@ static void release(pleat__space *space, pleat__chunk *chunk)
     if (waits)
         keep_spare(chunk, chunk->handle, on_host);
     else
-        count(space, -bytes, on_host);
+        count_bytes(space, -bytes, on_host);
     chunk->handle = 0;
     chunk->on_host = false;
     pthread_mutex_unlock(&space->lock);
@@ -312,7 +312,7 @@ static pleat_result give_spare(pleat__space *space, pleat__chunk *chunk)
         return PLEAT_OK;
     PLEAT_TRY(PLEAT__VERB(space, release, chunk->spare));
     pthread_mutex_lock(&space->lock);
-    count(space, -bytes, chunk->spare_on_host);
+    count_bytes(space, -bytes, chunk->spare_on_host);
     chunk->spare = 0;
     pthread_mutex_unlock(&space->lock);
     if (!chunk->spare_on_host)
@@ -340,7 +340,7 @@ static pleat_result prepare(pleat__space *space, pleat__chunk *chunk, bool on_ho
     PLEAT_TRY(make(space, bytes, on_host, &handle));
     pthread_mutex_lock(&space->lock);
     keep_spare(chunk, handle, on_host);
-    count(space, bytes, on_host);
+    count_bytes(space, bytes, on_host);
     pthread_mutex_unlock(&space->lock);
     return PLEAT_OK;
 }
@@ -358,21 +358,21 @@ pleat_result pleat__space_prepare(pleat__space *space, pleat__chunk *const *chun
     return pleat__fail_again(&why);
 }
 
-/* What it was prepared with, or new memory of the device. */
+/* What it was prepared with, or memory of the device. */
 static pleat_result create(pleat__space *space, pleat__chunk *chunk)
 {
     pleat_handle handle = chunk->spare;
-    bool has = handle != 0, on_host = has && chunk->spare_on_host;
+    bool fits = handle != 0 && (chunk->prepared || !chunk->spare_on_host);
     uint64_t bytes = chunk->pages * space->page_bytes;
     if (chunk->handle != 0)
         return PLEAT_OK;
-    if (!has)
+    if (!fits)
         PLEAT_TRY(make(space, bytes, false, &handle));
     pthread_mutex_lock(&space->lock);
-    count(space, has ? 0 : bytes, false);
+    count_bytes(space, fits ? 0 : bytes, false);
     chunk->handle = handle;
-    chunk->on_host = on_host;
-    chunk->spare = 0;
+    chunk->on_host = fits && chunk->spare_on_host;
+    chunk->spare = fits ? 0 : chunk->spare;
     chunk->painted = false;
     pthread_mutex_unlock(&space->lock);
     return PLEAT_OK;

@@ -643,28 +643,33 @@ static void release_that_always_fails_holds_no_other_up(void **state)
     end(&w);
 }
 
-/* What could not be given back is woken with, as memory like any other: it goes when its chunk
- * rests, and is not in the way of what is made for the next wake. */
+/* What could not be given back, of the device, is woken with, as memory like any other: it goes
+ * when its chunk rests, and is not in the way of what is made for the next wake. Of the host it
+ * stays. */
 static void spare_that_is_woken_with_goes_when_its_chunk_rests(void **state)
 {
     (void)state;
-    for (int prepares = 0; prepares < 2; prepares++) {
+    for (int mode = 0; mode < 4; mode++) {
+        bool on_host = (mode & 1) != 0, prepares = (mode & 2) != 0;
         world w;
         begin(&w);
         pleat__chunk *chunk = w.kept[0];
-        assert_ok(pleat__space_prepare(w.space, &chunk, 1, true));
+        uint64_t room = pleat__space_room(w.space);
+        assert_ok(pleat__space_prepare(w.space, &chunk, 1, on_host));
         pleat__fault_arm(&w.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_release, .nth = 1});
         pleat__space_unprepare(w.space, &chunk, 1);
         pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
         assert_ok(pleat__space_rest(w.space, &chunk, 1, NULL));
         assert_ok(pleat__space_wake(w.space, &chunk, 1, NULL));
-        assert_int_equal(pleat__space_stats_of(w.space).host_bytes, GRANULE);
-        if (prepares != 0)
+        assert_false(chunk->on_host);
+        assert_int_equal(pleat__space_room(w.space), room);
+        if (prepares)
             assert_ok(pleat__space_prepare(w.space, &chunk, 1, false));
         assert_ok(pleat__space_rest(w.space, &chunk, 1, NULL));
-        assert_int_equal(pleat__space_stats_of(w.space).host_bytes, 0);
+        assert_int_equal(pleat__space_room(w.space), prepares ? room : room + GRANULE);
         assert_ok(pleat__space_wake(w.space, &chunk, 1, NULL));
         pleat__space_unprepare(w.space, &chunk, 1);
+        assert_int_equal(pleat__space_stats_of(w.space).host_bytes, 0);
         assert_true(pleat__space_audit(w.space));
         end(&w);
     }
