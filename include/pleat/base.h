@@ -19,7 +19,8 @@
  *            A longer one, which a newer header has, is taken where what this library does not know
  *            is 0; in one that the library fills in that becomes 0. PLEAT_E_ABI, with the struct's
  *            name, where it is shorter than it ever was, or has something else there. The table of
- *            a backend has a rule of its own (pleat/vmm.h).
+ *            a backend has a rule of its own (pleat/vmm.h). A struct without `size`, whose bytes no
+ *            call takes either, stays as it is.
  * UNITS      Sizes and offsets are bytes unless a name says chunks or pages.
  * THREADS    Everything in this header may be called from any thread.
  */
