@@ -13,6 +13,8 @@
 #include <internal/error.h>
 #include <stdlib.h>
 
+#define MENDS_MOST 3 /* before what was unmapped is given up for lost (D481) */
+
 /* Neighbouring pages over chunks that move. */
 typedef struct run {
     uint64_t page, pages;
@@ -146,6 +148,21 @@ static void tear(pleat__space *space, run part)
     pleat__space_end_maps(space, part.page, part.pages, false);
 }
 
+/* Unmaps a run, each place by itself where that fails: of one that is gone by then a strict backend
+ * says PLEAT_E_INVALID (heal in space.c). false: what is there is not known. */
+static bool clear_run(pleat__space *space, run part)
+{
+    bool gone = unmap_run(space, part) == PLEAT_OK;
+    uint64_t end = part.page + part.pages;
+    for (run place = {part.page, 0}; !gone && place.page < end; place.page += place.pages) {
+        place.pages = pleat__space_page_chunk(space, place.page)->pages;
+        pleat_result result = unmap_run(space, place);
+        if (result != PLEAT_OK && result != PLEAT_E_INVALID)
+            return false;
+    }
+    return true;
+}
+
 /* Maps what was unmapped; where that fails nothing of the run is mapped, or its chunks are torn. */
 static pleat_result map_run(pleat__space *space, run part)
 {
@@ -162,19 +179,22 @@ static pleat_result map_run(pleat__space *space, run part)
     if (result == PLEAT_OK)
         return PLEAT_OK;
     pleat_error why = pleat__failure(result);
-    if (p > part.page && unmap_run(space, (run){part.page, p - part.page}) != PLEAT_OK)
+    if (p > part.page && !clear_run(space, (run){part.page, p - part.page}))
         tear(space, part);
     return pleat__fail_again(&why);
 }
 
 /* ---- to rest ---- */
 
-/* What was unmapped, or may be, is there again, or torn. (With the places held to write no other
- * thread sets or clears a bit of `stuck`.) */
+/* What was unmapped, or may be, is there again, or torn: not by one verb that fails on the way, as
+ * something may live there. (With the places held to write no other thread sets or clears a bit of
+ * `stuck`.) */
 static void mend(pleat__space *space, run part)
 {
-    if (access_run(space, part) != PLEAT_OK && map_run(space, part) != PLEAT_OK &&
-        !pleat__bit(space->stuck, part.page))
+    for (int tries = 0; tries < MENDS_MOST && !pleat__bit(space->stuck, part.page); tries++)
+        if (access_run(space, part) == PLEAT_OK || map_run(space, part) == PLEAT_OK)
+            return;
+    if (!pleat__bit(space->stuck, part.page))
         tear(space, part);
 }
 
@@ -404,7 +424,7 @@ static pleat_result map_all(pleat__space *space, const runs *found, const pleat_
     if (parts != NULL)
         parts->stop(parts->context);
     while (mapped > 0)
-        if (unmap_run(space, found->all[--mapped]) != PLEAT_OK)
+        if (!clear_run(space, found->all[--mapped]))
             tear(space, found->all[mapped]);
     return pleat__fail_again(&why);
 }

@@ -787,8 +787,8 @@ static pleat_result count_reached(void *context, pleat_va end)
     return PLEAT_OK;
 }
 
-/* Its home is lost: three verbs for it fail. The view that shows it as well is waited for and
- * unmapped, and may be used again. */
+/* Its home is lost: the unmap fails, and three times both the access and the map that would mend
+ * it. The view that shows it as well is waited for and unmapped, and may be used again. */
 static void rest_unmaps_the_other_places_of_a_torn_chunk(void **state)
 {
     (void)state;
@@ -802,7 +802,7 @@ static void rest_unmaps_the_other_places_of_a_torn_chunk(void **state)
     assert_ok(pleat__space_take(space, 1, &view));
     assert_ok(pleat__space_map(space, home, &chunk, 1));
     assert_ok(pleat__space_map(space, view, &chunk, 1));
-    failing.left = 3;
+    failing.left = 1 + 3 * 2;
     assert_result(pleat__space_rest(space, &chunk, 1, &parts), PLEAT_E_DRIVER);
     assert_true(chunk->rests && chunk->torn);
     assert_int_equal(chunk->stuck, 1);
@@ -816,6 +816,39 @@ static void rest_unmaps_the_other_places_of_a_torn_chunk(void **state)
     assert_int_equal(pleat__space_heal(space), 0);
     assert_int_equal(pleat__space_trim(space, 0), pleat__space_page_bytes(space));
     end_failing(space);
+}
+
+/* Two verbs that fail, one behind the other, lose nothing: of a rest, whose unmap was carried out,
+ * the second one is that which would give access back; of a wake that which takes a part back. */
+static void rest_and_wake_lose_no_place_to_two_failures(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w);
+    const uint64_t seconds[] = {3, 4, 5};
+    for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_any,
+                                                     .nth = 1,
+                                                     .second = seconds[i],
+                                                     .carried_out = true});
+        assert_result(pleat__space_rest(w.space, w.kept, KEPT - 1, NULL), PLEAT_E_DRIVER);
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+        for (int c = 0; c < KEPT - 1; c++)
+            assert_false(w.kept[c]->torn || w.kept[c]->rests);
+    }
+    assert_ok(pleat__space_rest(w.space, w.kept, KEPT, NULL));
+    /* Six are created and mapped before the access. */
+    for (uint64_t second = 2 * KEPT + 2; second < 2 * KEPT + 4; second++) {
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_any,
+                                                     .nth = 2 * KEPT + 1,
+                                                     .second = second,
+                                                     .carried_out = true});
+        assert_result(pleat__space_wake(w.space, w.kept, KEPT, NULL), PLEAT_E_DRIVER);
+        pleat__fault_arm(&w.vmm, (pleat__fault_plan){0});
+    }
+    assert_ok(pleat__space_wake(w.space, w.kept, KEPT, NULL));
+    assert_true(pleat__space_audit(w.space));
+    end(&w);
 }
 
 /* What a rest has lost is healed when the rest is over: until then it looks at these places. */
@@ -862,7 +895,7 @@ static void unmap_of_a_range_with_a_lost_place_takes_the_others(void **state)
             assert_ok(pleat__space_chunk_get(space, 1, &chunks[i]));
         assert_ok(pleat__space_take(space, 3, &view));
         assert_ok(pleat__space_map(space, view, chunks, 3));
-        failing.left = 3;
+        failing.left = 1 + 3 * 2;
         assert_int_not_equal(pleat__space_rest(space, &chunks[1], 1, NULL), PLEAT_OK);
         assert_int_equal(chunks[1]->stuck, 1);
         if (heals)
@@ -907,6 +940,7 @@ int main(void)
         cmocka_unit_test(release_that_always_fails_holds_no_other_up),
         cmocka_unit_test(spare_that_is_woken_with_goes_when_its_chunk_rests),
         cmocka_unit_test(spare_of_the_other_memory_is_exchanged),
+        cmocka_unit_test(rest_and_wake_lose_no_place_to_two_failures),
         cmocka_unit_test(heal_waits_for_a_rest),
         cmocka_unit_test(rest_unmaps_the_other_places_of_a_torn_chunk),
         cmocka_unit_test(unmap_of_a_range_with_a_lost_place_takes_the_others),
