@@ -56,14 +56,16 @@ static inline void fail_host_memory(uint64_t spread, failing_run job_of, const v
     }
 }
 
-/* Every verb by which memory comes, rests and wakes, and host memory. */
+/* Every verb by which a runtime is made, memory comes, rests and wakes, and host memory. */
 static inline void fail_all(uint64_t spread, failing_run job_of, const void *with)
 {
     static const pleat__fault_verb verbs[] = {
-        PLEAT__FAULT_create,     PLEAT__FAULT_release,      PLEAT__FAULT_map,
-        PLEAT__FAULT_set_access, PLEAT__FAULT_unmap,        PLEAT__FAULT_event_create,
-        PLEAT__FAULT_event_wait, PLEAT__FAULT_event_record, PLEAT__FAULT_stream_create,
-        PLEAT__FAULT_host_alloc, PLEAT__FAULT_copy,         PLEAT__FAULT_copy_by_threads};
+        PLEAT__FAULT_create,      PLEAT__FAULT_release,       PLEAT__FAULT_map,
+        PLEAT__FAULT_set_access,  PLEAT__FAULT_unmap,         PLEAT__FAULT_event_create,
+        PLEAT__FAULT_event_wait,  PLEAT__FAULT_event_record,  PLEAT__FAULT_stream_create,
+        PLEAT__FAULT_host_alloc,  PLEAT__FAULT_copy,          PLEAT__FAULT_copy_by_threads,
+        PLEAT__FAULT_event_query, PLEAT__FAULT_stream_wait,   PLEAT__FAULT_reserve,
+        PLEAT__FAULT_memory_info, PLEAT__FAULT_process_memory};
     fail_verbs(verbs, sizeof verbs / sizeof *verbs, spread, job_of, with);
     fail_host_memory(spread, job_of, with);
 }
