@@ -107,14 +107,16 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
         bool was_shared = pleat__is_shared(runtime, block.address);
         if (!was_shared) /* before the lock is left: a free meanwhile forgets it */
             pleat__address_map_insert(&runtime->shared, block.address, runtime);
-        *bytes = chunk->pages * pleat__space_page_bytes(runtime->space);
+        uint64_t size = chunk->pages * pleat__space_page_bytes(runtime->space);
         result = pleat__spill_fetch(runtime, chunk);
         if (result == PLEAT_OK) {
             pleat__gate_leave(&runtime->gate);
             result = pleat__space_export(runtime->space, chunk, fd);
             pleat__gate_enter(&runtime->gate);
         }
-        if (result != PLEAT_OK && !was_shared)
+        if (result == PLEAT_OK)
+            *bytes = size;
+        else if (!was_shared)
             pleat__share_forget(runtime, block.address);
     } else if (result == PLEAT_OK) {
         result = pleat__fail(PLEAT_E_INVALID, "there is no piece %u behind %#llx", index,

@@ -4,7 +4,7 @@
 MUTANTS = (
     # ---- public calls ----
     ("share-failed", "what could not be shared may be moved",
-     "runtime/face/share.c", "if (result != PLEAT_OK && !was_shared)", "if (result != PLEAT_OK && was_shared)", "runtime_pause"),
+     "runtime/face/share.c", "else if (!was_shared)", "else if (was_shared)", "runtime_pause"),
     ("tenant-raise", "a larger budget raises what the ledger allows the process",
      "runtime/face/limits.c", "    pleat__tenancy_raise(runtime->tenancy, cap);",
      "    pleat__tenancy_raise(NULL, cap);", "runtime_tenancy"),

@@ -32,7 +32,8 @@
  *          system would be slow and have no exchange of a word, which striking out the dead needs
  *          (docs/limits.md).
  * ERRORS   PLEAT_E_INPUT: a file that is not trusted; PLEAT_E_IO; PLEAT_E_BUDGET: no room;
- *          PLEAT_E_LIMIT: no entry is left, or guarantees do not fit.
+ *          PLEAT_E_LIMIT: no entry is left, or guarantees do not fit; PLEAT_E_NOT_READY: another
+ *          process keeps the ledger's lock; PLEAT_E_INVALID: no such group or device.
  * THREADS  Any.
  */
 #ifndef PLEAT_VMM_TENANTS_H

@@ -173,8 +173,8 @@ static void pause_takes_what_could_not_be_shared(void **state)
     (void)state;
     job j = {0};
     pleat_vmm host;
-    int fd;
-    uint64_t bytes;
+    int fd = -1;
+    uint64_t bytes = 7;
     const pleat_runtime_options options = {
         .size = sizeof options, .policy = "pleat", .conf = "share:on", .waits = 1};
     job_host_timeless(&host);
@@ -183,6 +183,8 @@ static void pause_takes_what_could_not_be_shared(void **state)
     job_tensor tensor = job_alloc(&j, 3 * JOB_PAGE, 0);
     pleat__fault_arm(&j.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_export_handle, .nth = 1});
     assert_result(pleat_share_piece(j.runtime, tensor.address, 0, &fd, &bytes), PLEAT_E_DRIVER);
+    assert_int_equal(fd, -1);
+    assert_int_equal(bytes, 7);
     assert_ok(pleat_pause(j.runtime, NULL));
     assert_int_equal(physical(&j), 0);
     assert_ok(pleat_resume(j.runtime, NULL));
