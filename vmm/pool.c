@@ -4,8 +4,7 @@
  * BUDGET    `claimed` is raised before a chunk is created and lowered after it is released, by
  *           compare and swap, so that no interleaving of threads ever passes the cap:
  *               physical <= claimed <= cap
- * REFUSING  Before a chunk is refused, pooled chunks of other sizes go, then before_refusing is
- *           asked, as long as it says that it gave something back.
+ * REFUSING  Before a chunk is refused, pooled chunks of other sizes go.
  * RECORDS   A chunk's record outlives its handle and is used again, so a release needs no memory
  *           and ids stay small.
  */
@@ -16,7 +15,7 @@
 #include <internal/range.h>
 #include <stdio.h>
 
-#define MOST_TRIES 64 /* a before_refusing that lies does not loop for ever (D479) */
+#define MOST_TRIES 64 /* where other threads take what was given back (D479) */
 
 /* What a chunk counts for. */
 static uint64_t chunk_bytes(const pleat__space *space, const pleat__chunk *chunk)
@@ -125,10 +124,7 @@ void pleat__pool_drop_record(pleat__space *space, pleat__chunk *chunk)
 static uint64_t cap_of(const pleat__space *space)
 {
     uint64_t budget = atomic_load(&space->budget);
-    if (space->headroom == 0)
-        return budget == 0 ? UINT64_MAX : budget;
-    uint64_t whole = budget == 0 ? space->device_bytes : budget;
-    return whole > space->headroom ? whole - space->headroom : 0;
+    return budget == 0 ? UINT64_MAX : budget;
 }
 
 uint64_t pleat__space_room(const pleat__space *space)
@@ -209,10 +205,7 @@ static bool make_room(pleat__space *space, uint64_t bytes)
     pthread_mutex_lock(&space->lock);
     uint64_t pooled = space->pooled;
     pthread_mutex_unlock(&space->lock);
-    if (pooled > 0 && pleat__space_trim(space, pooled > bytes ? pooled - bytes : 0) > 0)
-        return true;
-    return space->before_refusing != NULL &&
-           space->before_refusing(space->before_refusing_context, bytes);
+    return pooled > 0 && pleat__space_trim(space, pooled > bytes ? pooled - bytes : 0) > 0;
 }
 
 static pleat_result over_budget(const pleat__space *space, uint64_t bytes)

@@ -51,22 +51,12 @@ typedef struct pleat__chunk {
     struct pleat__chunk *next, *previous;
 } pleat__chunk;
 
-/* Asked before a chunk is refused for lack of budget or device memory: gives something back and
- * returns true, or false to let the refusal stand. No lock of the space is held: it may call it;
- * while chunks are woken it may not map or unmap. */
-typedef bool (*pleat__space_before_refusing)(void *context, uint64_t bytes);
-
 typedef struct pleat__space_options {
     int device;
     uint64_t window_bytes; /* 0: eight times the device's memory */
     uint64_t plan_bytes;   /* so many addresses more, for a plan, where window_bytes is 0 */
     uint64_t budget_bytes; /* hard cap on this space's chunks; 0: none */
     uint32_t create_flags; /* PLEAT_CREATE_* */
-    /* Bytes of the cap (without one: of the device) kept for memory that is not Pleat's: the
-     * context, communication libraries. */
-    uint64_t headroom_bytes;
-    pleat__space_before_refusing before_refusing; /* may be NULL */
-    void *before_refusing_context;
 } pleat__space_options;
 
 /* Counters, all since creation unless they say "now". */

@@ -40,10 +40,7 @@ struct pleat__space {
     uint64_t page_bytes;
     uint64_t window_bytes;
     uint64_t device_bytes;
-    uint64_t headroom;
     pleat_va base;
-    pleat__space_before_refusing before_refusing;
-    void *before_refusing_context;
 
     pleat__tenant *tenant;    /* NULL: none; claims are made of it too */
     _Atomic uint64_t budget;  /* 0: none */

@@ -186,22 +186,6 @@ static void maps_show_aliases_and_stitches(void **state)
     end(&f); /* b still taken, chunks in hands: destroy takes it all */
 }
 
-typedef struct spare {
-    pleat__space *space;
-    pleat__chunk *chunk; /* given up when asked; NULL: nothing is left */
-} spare;
-
-static bool give_spare(void *context, uint64_t bytes)
-{
-    (void)bytes;
-    spare *kept = context;
-    if (kept->chunk == NULL)
-        return false;
-    pleat__space_chunk_put(kept->space, kept->chunk);
-    kept->chunk = NULL;
-    return true;
-}
-
 static void budget_is_a_hard_cap(void **state)
 {
     (void)state;
@@ -221,26 +205,6 @@ static void budget_is_a_hard_cap(void **state)
     pleat__space_set_budget(f.space, 0);
     assert_ok(pleat__space_chunk_get(f.space, 61, &a));
     assert_result(pleat__space_chunk_get(f.space, 1, &a), PLEAT_E_OUT_OF_MEMORY);
-    end(&f);
-}
-
-static void budget_headroom_and_callback(void **state)
-{
-    (void)state;
-    spare kept = {NULL, NULL};
-    fixture f = begin(64, 0, 0);
-    pleat__space_destroy(f.space);
-    pleat__space_options options = {.budget_bytes = 8 * GRANULE,
-                                    .headroom_bytes = 5 * GRANULE,
-                                    .before_refusing = give_spare,
-                                    .before_refusing_context = &kept};
-    assert_ok(pleat__space_create(f.vmm, f.arena, &options, &f.space));
-    kept.space = f.space;
-    pleat__chunk *other;
-    assert_ok(pleat__space_chunk_get(f.space, 3, &kept.chunk));
-    assert_ok(pleat__space_chunk_get(f.space, 2, &other));
-    assert_null(kept.chunk);
-    assert_result(pleat__space_chunk_get(f.space, 2, &other), PLEAT_E_BUDGET);
     end(&f);
 }
 
@@ -270,20 +234,6 @@ static void space_without_addresses_is_no_device_without_memory(void **state)
     assert_non_null(strstr(pleat_last_error()->text,
                            "140737488355328 bytes: Cannot allocate memory: this process gets "
                            "no more addresses"));
-    end(&f);
-}
-
-static void budget_headroom_of_the_device(void **state)
-{
-    (void)state;
-    fixture f = begin(64, 0, 0);
-    pleat__space_destroy(f.space);
-    pleat__space_options options = {.headroom_bytes = 60 * GRANULE};
-    assert_ok(pleat__space_create(f.vmm, f.arena, &options, &f.space));
-    pleat__chunk *chunk;
-    assert_result(pleat__space_chunk_get(f.space, 5, &chunk), PLEAT_E_BUDGET);
-    assert_ok(pleat__space_chunk_get(f.space, 4, &chunk));
-    assert_result(pleat__space_chunk_get(f.space, 1, &chunk), PLEAT_E_BUDGET);
     end(&f);
 }
 
@@ -626,8 +576,6 @@ int main(void)
         cmocka_unit_test(chunks_come_from_the_pool_by_size),
         cmocka_unit_test(maps_show_aliases_and_stitches),
         cmocka_unit_test(budget_is_a_hard_cap),
-        cmocka_unit_test(budget_headroom_and_callback),
-        cmocka_unit_test(budget_headroom_of_the_device),
         cmocka_unit_test(space_window_has_room_for_a_plan),
         cmocka_unit_test(space_without_addresses_is_no_device_without_memory),
         cmocka_unit_test(import_shares_bytes_and_costs_no_budget),
