@@ -428,7 +428,7 @@ static bool is_evidence(const fitting *f, uint32_t d, role as, uint64_t gained)
 }
 
 /* Whether u and v as they stand may be two numbers of the job, for both of which at their largest
- * the plan is laid out (D521). */
+ * the plan is laid out (D521); what they make together all over its range must be a number. */
 static bool are_two(const fitting *f)
 {
     uint64_t u = 0, v = 0, most = 0, corner;
@@ -440,7 +440,8 @@ static bool are_two(const fitting *f)
         v = f->v[p] > v ? f->v[p] : v;
         most = here > most ? here : most;
     }
-    return pleat__mul(u, v, &corner) && corner / CORNER <= most && count_different(f) > 2;
+    return pleat__mul(u, v, &corner) && corner / CORNER <= most &&
+           corner < PLEAT__FRACTION_MOST / (PLEAT__RANGE * PLEAT__RANGE) && count_different(f) > 2;
 }
 
 /* Sets u and v of each profile; returns how many parameters there are. */

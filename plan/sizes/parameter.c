@@ -186,18 +186,6 @@ bool pleat__function_at(const pleat__function *function, const pleat__x *x, uint
     return true;
 }
 
-bool pleat__function_holds(const pleat__function *function, const pleat__recipe *recipe)
-{
-    for (int corner = 0; corner < 4; corner++) {
-        uint64_t size;
-        const pleat__x x = {corner % 2 == 0 ? recipe->lowest.u : recipe->highest.u,
-                            corner / 2 == 0 ? recipe->lowest.v : recipe->highest.v};
-        if (!pleat__function_at(function, &x, &size))
-            return false;
-    }
-    return true;
-}
-
 pleat_result pleat__elastic_sizes(const pleat_plan *plan, bool first, const pleat__x *x,
                                   uint64_t *sizes)
 {
@@ -312,6 +300,45 @@ bool pleat__function_solve(const pleat__function *function, uint64_t size, pleat
     int64_t s;
     return size < function->most && function->exact && scaled(function, size, &s) &&
            solve_u(function, one, s, u);
+}
+
+/* The u above 0 at which a + b u + c u^2 is smallest or largest, and whether there is one (*turns).
+ * false: there is none, or it is too long a fraction. */
+static bool turn_of(const wide abc[3], pleat__fraction *u, bool *turns)
+{
+    wide twice;
+    *turns = (abc[1] < 0) != (abc[2] < 0) && abc[1] != 0 && abc[2] != 0;
+    return *turns && multiply(2, abc[2], &twice) && solve_linear(abc[1], twice, 0, u);
+}
+
+/* Sizes grow by v, or shrink, all the way: at the ends they are smallest and largest. By u they may
+ * turn in between. */
+static bool holds_at_turn(const pleat__function *function, const pleat__recipe *recipe,
+                          pleat__fraction v)
+{
+    wide abc[3];
+    pleat__x x = {.v = v};
+    bool turns;
+    uint64_t size;
+    if (!with_v(function, v, abc))
+        return false;
+    if (!turn_of(abc, &x.u, &turns))
+        return !turns;
+    return !between(recipe->lowest.u, x.u, recipe->highest.u) ||
+           pleat__function_at(function, &x, &size);
+}
+
+bool pleat__function_holds(const pleat__function *function, const pleat__recipe *recipe)
+{
+    for (int corner = 0; corner < 4; corner++) {
+        uint64_t size;
+        const pleat__x x = {corner % 2 == 0 ? recipe->lowest.u : recipe->highest.u,
+                            corner / 2 == 0 ? recipe->lowest.v : recipe->highest.v};
+        if (!pleat__function_at(function, &x, &size))
+            return false;
+    }
+    return holds_at_turn(function, recipe, recipe->lowest.v) &&
+           holds_at_turn(function, recipe, recipe->highest.v);
 }
 
 /* u known: (k0 + k1 u + k2 u^2) + v (k3 + k4 u + k5 u^2) = s. */

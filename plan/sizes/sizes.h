@@ -123,7 +123,7 @@ bool pleat__x_in_range(const pleat__recipe *recipe, const pleat__x *x);
 /* The size at x. false: it is negative or beyond 2^48, which no request is. */
 bool pleat__function_at(const pleat__function *function, const pleat__x *x, uint64_t *size);
 bool pleat__function_varies(const pleat__function *function);
-/* Whether it gives a size at every corner of the recipe's range. */
+/* Whether it gives a size all over the recipe's range. */
 bool pleat__function_holds(const pleat__function *function, const pleat__recipe *recipe);
 /* The u at which a function of one parameter has this size, and to the byte. false: at none, or its
  * size does not say it: it is the bound, or was recorded rounded only. */

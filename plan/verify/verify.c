@@ -12,7 +12,7 @@
  *
  *   V8  a plan with a recipe is its recipe's instance at the reference: each slot with a function
  *       has the size that it gives there, and none that is persistent or in the prologue varies.
- *       Each function gives a size at every end of the range. A steady slot with a place has an end
+ *       Each function gives a size all over the range. A steady slot with a place has an end
  *
  *   V9  reusable space is of windows that have requests, within the window, and clear of the
  *       slots that live within its dynamic requests' span
@@ -274,7 +274,7 @@ static pleat_result check_function(const pleat_plan *plan, const pleat__sequence
     if (!pleat__function_at(function, &recipe->reference, &size) || size != slot->size)
         return SHAPE("%s request %u has not the size that its function gives", name, index);
     if (!pleat__function_holds(function, recipe))
-        return SHAPE("%s request %u has no size at an end of the recipe's range", name, index);
+        return SHAPE("%s request %u has no size somewhere in the recipe's range", name, index);
     bool stays = slot->class == PLEAT__CLASS_PERSISTENT ||
                  (sequence == &plan->steady && index < recipe->prologue);
     if (stays && pleat__function_varies(function))

@@ -34,6 +34,35 @@ static void function_beyond_all_sizes_has_none(void **state)
     assert_false(pleat__function_at(&f, &x, &size));
 }
 
+/* 3 u^2 - 40 u + 139: 5.67 bytes at u = 20/3, where it turns; less one of 6 it is none there. */
+static void function_holds_where_it_turns_too(void **state)
+{
+    (void)state;
+    pleat__function f = {.k = {139, -40, 3}, .divisor = 1, .most = UINT64_MAX};
+    pleat__recipe recipe = {.lowest = {{1, 1}, {1, 1}}, .highest = {{32, 1}, {2, 1}}};
+    assert_true(pleat__function_holds(&f, &recipe));
+    f.k[0] -= 6;
+    assert_false(pleat__function_holds(&f, &recipe));
+    recipe.lowest.u = (pleat__fraction){7, 1};
+    assert_true(pleat__function_holds(&f, &recipe));
+    recipe.lowest.u = (pleat__fraction){1, 1};
+    recipe.highest.u = (pleat__fraction){6, 1};
+    assert_true(pleat__function_holds(&f, &recipe));
+    /* 2^48 + 512 at u = 16, 2^48 - 512 at both ends. */
+    f = (pleat__function){.k = {(1ll << 48) - 512, 128, -4}, .divisor = 1, .most = UINT64_MAX};
+    recipe.lowest.u = (pleat__fraction){1, 64};
+    recipe.highest.u = (pleat__fraction){32, 1};
+    assert_false(pleat__function_holds(&f, &recipe));
+    /* The same with v for one: at v = 2 alone it is negative in between. */
+    f = (pleat__function){.k = {0, 0, 0, 139, -40, 3}, .divisor = 1, .most = UINT64_MAX};
+    f.k[0] = 6;
+    f.k[3] -= 9;
+    recipe.lowest.u = (pleat__fraction){1, 1};
+    assert_false(pleat__function_holds(&f, &recipe));
+    recipe.highest.v = (pleat__fraction){1, 1};
+    assert_true(pleat__function_holds(&f, &recipe));
+}
+
 static void texts_of_x_are_read_back(void **state)
 {
     (void)state;
@@ -338,6 +367,17 @@ static void expect_one_number(const uint64_t *numbers, const uint64_t *others, u
     pleat__arena_destroy(arena);
 }
 
+/* The largest of both, four times as much of either, make more than a recipe's numbers. */
+static void two_numbers_whose_product_is_too_large_are_none(void **state)
+{
+    (void)state;
+    const uint64_t u[] = {3000017, 100003, 200003, 50021}, v[] = {1009, 40009, 10007, 20011};
+    uint64_t product[4];
+    for (uint32_t p = 0; p < 4; p++)
+        product[p] = u[p] * v[p];
+    expect_one_number(product, v, 4);
+}
+
 /* Two microbatches, at the smaller of which larger requests lay in the place of a few; a mixture of
  * experts at eight lengths, at one of which far smaller ones did. */
 static void a_second_number_by_chance_is_none(void **state)
@@ -432,6 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(function_at_a_fraction_is_rounded_up),
         cmocka_unit_test(function_beyond_all_sizes_has_none),
+        cmocka_unit_test(function_holds_where_it_turns_too),
         cmocka_unit_test(texts_of_x_are_read_back),
         cmocka_unit_test(functions_of_three_terms_are_not_made_of_three_sizes),
         cmocka_unit_test(fit_gives_sizes_at_any_x),
@@ -444,6 +485,7 @@ int main(void)
         cmocka_unit_test(sizes_by_chance_show_no_x),
         cmocka_unit_test(few_sizes_that_vary_show_no_x),
         cmocka_unit_test(a_second_number_by_chance_is_none),
+        cmocka_unit_test(two_numbers_whose_product_is_too_large_are_none),
         cmocka_unit_test(names_out_of_proportion_are_refused),
         cmocka_unit_test(shapes_at_many_times_x_are_laid_rightly),
     };

@@ -720,7 +720,7 @@ static void hostile_recipes_are_refused(void **state)
     const literal_case cases[] = {
         /* 512 - 2^46 + 2^46 x */
         {ELASTIC(BRIEF, "140737488354303, 140737488355328, 0, 0, 0, 0, 1, 1, 0", "8"),
-         "steady request 0 has no size at an end of the recipe's range"},
+         "steady request 0 has no size somewhere in the recipe's range"},
         /* Never freed, and of a class that is not: an instance would leave both where they are. */
         {ELASTIC("512, 1, 0, 0, 0, 0, 0, 2, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0", "8"),
          "steady request 0 has a place and no end"},
