@@ -126,16 +126,13 @@ static pleat_result allocate_tries(folding *f)
 static pleat_result search_job(folding *f, pleat__fold_job *job, pleat__try *best,
                                const pleat__layout *contiguous)
 {
-    uint32_t cap = job->floor;
-    if (f->jobs.count == 1 && f->options->cap_chunks > cap)
-        cap = f->options->cap_chunks;
     *best = (pleat__try){.places = f->places,
                          .views = best->views,
                          .view_capacity = best->view_capacity,
                          .starts = best->starts,
                          .start_capacity = best->start_capacity,
                          .chunks = f->jobs.count == 1 ? contiguous->chunks : UINT32_MAX};
-    return pleat__fold_search(job, cap, best, &f->next);
+    return pleat__fold_search(job, best, &f->next);
 }
 
 /* A search that knows no limit on maps ends with few more often than one that stops stitching at
@@ -226,8 +223,7 @@ static pleat_result fold(folding *f, pleat__layout *layout)
 {
     uint64_t chunks;
     uint32_t floor = layout->floor_chunks;
-    if (f->options->contiguous || layout->chunks <= floor ||
-        layout->chunks <= f->options->cap_chunks)
+    if (f->options->contiguous || layout->chunks <= floor)
         return PLEAT_OK;
     PLEAT_TRY(allocate_tries(f));
     PLEAT_TRY(fold_jobs(f, layout, &chunks, &layout->work));

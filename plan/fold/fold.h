@@ -38,7 +38,6 @@ static inline uint64_t pleat__fold_cost(uint32_t chunks, uint32_t alias_pages)
 
 typedef struct pleat__fold_options {
     uint64_t chunk_bytes; /* a multiple of every item's alignment; not 0 */
-    uint32_t cap_chunks;  /* do not try for fewer chunks than this; 0: the floor */
     uint32_t max_maps;    /* most alias pages; 0: no limit */
     bool contiguous;      /* no views at all: only the page table of the placement */
 } pleat__fold_options;
@@ -72,7 +71,6 @@ typedef struct pleat__fold_choice {
     const uint8_t *high;      /* of each item: 1: it takes the highest hole, 0: the lowest */
     const uint32_t *reserved; /* items placed ahead of all others, in this order */
     uint32_t reserved_count;
-    uint32_t spare;     /* chunks beyond the floor to begin with */
     uint64_t view_page; /* the views are at this page or above */
     bool contiguous;    /* no views */
 } pleat__fold_choice;

@@ -17,19 +17,6 @@
 
 #define PLEAT__IN_VIEWS ((uint64_t)1 << 62)
 
-/* What is behind a base page: a chunk alone, or one of several that are mapped together only. */
-typedef struct pleat__fold_handle {
-    uint32_t pages;
-    uint32_t index; /* the page's in it */
-} pleat__fold_handle;
-
-/* In the way the first time only (passing.h). */
-typedef struct pleat__passing {
-    pleat__range bytes;
-    uint32_t begin;
-    uint32_t end; /* above begin */
-} pleat__passing;
-
 typedef struct pleat__fold_job {
     const pleat__problem *problem;
     const pleat__fold_options *options;
@@ -43,13 +30,9 @@ typedef struct pleat__fold_job {
     uint32_t always_count;
     uint32_t fixed_page_count;
     uint32_t first_page; /* the job's base pages are from here on, besides the fixed ones */
-    const pleat__fold_handle *handles; /* by base page, of the first so many; others are single */
-    uint32_t handle_count;
-    const pleat__passing *passing; /* by begin, then by end */
-    uint32_t passing_count;
-    uint32_t floor;    /* chunks that its max-live needs, fixed pages counted */
-    uint32_t max_maps; /* most pages of views */
-    uint64_t work;     /* spent */
+    uint32_t floor;      /* chunks that its max-live needs, fixed pages counted */
+    uint32_t max_maps;   /* most pages of views */
+    uint64_t work;       /* spent */
 } pleat__fold_job;
 
 typedef struct pleat__fold_jobs {
@@ -150,9 +133,9 @@ PLEAT_NODISCARD pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs,
                                                   const pleat__try *tries, uint64_t *places,
                                                   uint64_t view_page, pleat__layout *layout);
 
-/* search.c: sweeps under the cap until one takes no more chunks and no maps, or the work of a pass
+/* search.c: sweeps until one takes no more chunks than the floor and no maps, or the work of a pass
  * is spent. `best` holds what is to be beaten, and then what did. */
-PLEAT_NODISCARD pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap,
-                                                pleat__try *best, pleat__try *next);
+PLEAT_NODISCARD pleat_result pleat__fold_search(pleat__fold_job *job, pleat__try *best,
+                                                pleat__try *next);
 
 #endif

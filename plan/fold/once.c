@@ -62,7 +62,7 @@ static pleat_result sweep(folding *f, pleat__fold_job *job, pleat__try *out)
     for (uint32_t b = 0; b < job->birth_count; b++)
         f->policy[b] = f->choice->high[job->births[b]] ? PLEAT__FOLD_HIGH : PLEAT__FOLD_LOW;
     const pleat__sweep_limits limits = {
-        .cap = job->floor + f->choice->spare, .chunks = PLEAT__PAGES_MOST, .cost = UINT64_MAX};
+        .cap = job->floor, .chunks = PLEAT__PAGES_MOST, .cost = UINT64_MAX};
     out->places = f->places;
     PLEAT_TRY(pleat__sweep_create(job, &sweep));
     pleat_result result =

@@ -194,13 +194,12 @@ static pleat_result run(search *s)
     return s->best->chunks != UINT32_MAX ? squeak(s) : PLEAT_OK;
 }
 
-pleat_result pleat__fold_search(pleat__fold_job *job, uint32_t cap, pleat__try *best,
-                                pleat__try *next)
+pleat_result pleat__fold_search(pleat__fold_job *job, pleat__try *best, pleat__try *next)
 {
     search s = {.job = job,
                 .best = best,
                 .next = next,
-                .cap = cap,
+                .cap = job->floor,
                 .work_limit = job->work + WORK_OF_ONE_PASS};
     pleat_result result = PLEAT_OK;
     s.policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);

@@ -4,18 +4,10 @@
  */
 #include <plan/fold/stitch.h>
 
+#include <internal/check.h>
 #include <internal/error.h>
 
-/* Chunks of the handle behind a base page. */
-static uint32_t handle_at(const pleat__stitcher *stitcher, uint64_t page, uint32_t *index)
-{
-    const pleat__fold_job *job = stitcher->job;
-    *index = page < job->handle_count ? job->handles[page].index : 0;
-    return page < job->handle_count ? job->handles[page].pages : 1;
-}
-
-static pleat_result list_source(pleat__stitcher *stitcher, pleat__range range, uint32_t unit,
-                                uint64_t *whole)
+static pleat_result list_source(pleat__stitcher *stitcher, pleat__range range, uint64_t *whole)
 {
     uint64_t chunk = stitcher->job->chunk;
     uint64_t low = pleat__ceil_div(range.begin, chunk) * chunk;
@@ -25,42 +17,9 @@ static pleat_result list_source(pleat__stitcher *stitcher, pleat__range range, u
         return PLEAT_OK;
     PLEAT_TRY(pleat__arena_grow(stitcher->job->arena, &stitcher->sources, &stitcher->capacity,
                                 stitcher->count, sizeof *stitcher->sources));
-    stitcher->sources[stitcher->count++] =
-        (pleat__source){range.begin, range.end, low, high, unit, 0};
+    stitcher->sources[stitcher->count++] = (pleat__source){range.begin, range.end, low, high, 0};
     *whole += (high - low) / chunk;
     return PLEAT_OK;
-}
-
-/* The sources of a free range's beginning: a stretch of handles of one size, whole ones where that
- * is more than a chunk. Returns where it ends. */
-static pleat_result list_stretch(pleat__stitcher *stitcher, pleat__range range, uint64_t *whole,
-                                 uint64_t *end)
-{
-    uint64_t chunk = stitcher->job->chunk, page = range.begin / chunk;
-    uint32_t index, unit = handle_at(stitcher, page, &index), next = unit;
-    if (unit == 1) {
-        while (page * chunk < range.end && page < stitcher->job->handle_count &&
-               handle_at(stitcher, page, &index) == 1)
-            page++;
-        *end = page < stitcher->job->handle_count && page * chunk < range.end ? page * chunk
-                                                                              : range.end;
-        return list_source(stitcher, (pleat__range){range.begin, *end}, 1, whole);
-    }
-    /* One whose beginning is in use is passed by. */
-    if (index != 0 || page * chunk < range.begin) {
-        *end = (page - index + unit) * chunk;
-        *end = *end < range.end ? *end : range.end;
-        return PLEAT_OK;
-    }
-    uint64_t first = page;
-    while (next == unit && (page + unit) * chunk <= range.end) {
-        page += unit;
-        next = handle_at(stitcher, page, &index);
-    }
-    *end = page == first ? range.end : page * chunk;
-    if (page == first)
-        return PLEAT_OK;
-    return list_source(stitcher, (pleat__range){first * chunk, *end}, unit, whole);
 }
 
 /* Lists the free ranges with a chunk boundary in them. */
@@ -70,11 +29,8 @@ static pleat_result list_sources(pleat__stitcher *stitcher, uint64_t *whole)
     *whole = 0;
     stitcher->count = 0;
     for (bool more = pleat__gaps_from(stitcher->gaps, 0, &at); more;
-         more = pleat__gaps_next(stitcher->gaps, &at)) {
-        pleat__range range = pleat__gaps_get(stitcher->gaps, at);
-        while (range.begin < range.end)
-            PLEAT_TRY(list_stretch(stitcher, range, whole, &range.begin));
-    }
+         more = pleat__gaps_next(stitcher->gaps, &at))
+        PLEAT_TRY(list_source(stitcher, pleat__gaps_get(stitcher->gaps, at), whole));
     stitcher->gaps->work += 2ull * stitcher->count;
     return PLEAT_OK;
 }
@@ -148,35 +104,28 @@ static bool choose_cut(const pleat__stitcher *stitcher, uint64_t size, uint64_t 
     return out->whole <= whole;
 }
 
-/* Marks `need` whole chunks: of the smallest source that holds the rest, else of the one that holds
- * the most of it. false: what is left is in handles of more than is needed. */
-static bool choose_whole(pleat__stitcher *stitcher, uint64_t need)
+/* Marks `need` whole chunks: of the smallest source that holds the rest, else of the largest. pre:
+ * there are so many. */
+static void choose_whole(pleat__stitcher *stitcher, uint64_t need)
 {
     uint64_t chunk = stitcher->job->chunk;
     while (need != 0) {
         pleat__source *best = NULL;
-        uint64_t best_size = 0, best_part = 0;
+        uint64_t best_size = 0;
         for (uint32_t i = 0; i < stitcher->count; i++) {
             pleat__source *s = &stitcher->sources[i];
             uint64_t size = s->take != 0 ? 0 : (s->high - s->low) / chunk;
-            uint64_t part = (size < need ? size : need) / s->unit * s->unit;
-            bool fits = part == need, best_fits = best_part == need;
-            if (part == 0 || (best_fits && !fits))
-                continue;
-            if (best == NULL || (fits && !best_fits) ||
-                (fits ? size < best_size : part > best_part)) {
+            bool fits = size >= need, best_fits = best_size >= need;
+            if (size > best_size ? !best_fits : fits && size < best_size) {
                 best = s;
                 best_size = size;
-                best_part = part;
             }
         }
         stitcher->gaps->work += stitcher->count / 2;
-        if (best == NULL)
-            return false;
-        best->take = best_part;
+        PLEAT_ASSERT(best != NULL);
+        best->take = best_size < need ? best_size : need;
         need -= best->take;
     }
-    return true;
 }
 
 static pleat_result append_pages(pleat__stitcher *stitcher, uint64_t page, uint64_t count)
@@ -233,8 +182,7 @@ pleat_result pleat__stitcher_view(pleat__stitcher *stitcher, uint64_t size, uint
     uint64_t pages = how.whole + (how.tail != 0) + (how.head != 0);
     if (stitcher->out->view_pages + pages > stitcher->job->max_maps)
         return PLEAT_OK;
-    if (!choose_whole(stitcher, how.whole))
-        return PLEAT_OK;
+    choose_whole(stitcher, how.whole);
     uint64_t first = (uint64_t)stitcher->out->view_pages * chunk;
     PLEAT_TRY(append_view(stitcher, &how, policy));
     *place = PLEAT__IN_VIEWS + first + (how.tail != 0 ? chunk - how.tail : 0);

@@ -12,7 +12,6 @@ typedef struct pleat__source {
     uint64_t end;
     uint64_t low;  /* first boundary at or above begin */
     uint64_t high; /* last boundary at or below end; not below `low` */
-    uint32_t unit; /* chunks are taken in multiples of it; above 1 the range is whole handles */
     uint64_t take; /* whole chunks chosen */
 } pleat__source;
 

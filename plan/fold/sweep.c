@@ -19,7 +19,6 @@
  *
  * Two-ended order (long-lived low, short-lived high) is the caller's choice of bits.
  */
-#include <plan/fold/passing.h>
 #include <plan/fold/stitch.h>
 
 #include <internal/check.h>
@@ -46,7 +45,6 @@ struct pleat__sweep {
     size_t masked_capacity;
     uint32_t masked_count;
     pleat__stitcher stitcher;
-    pleat__passer passer;
     pleat__sweep_limits limits;
     bool over; /* a limit is passed */
 };
@@ -65,11 +63,6 @@ pleat_result pleat__sweep_create(pleat__fold_job *job, pleat__sweep **out)
     sweep->is_reserved = is_reserved;
     sweep->stitcher = (pleat__stitcher){.job = job, .gaps = &sweep->gaps};
     pleat__gaps_init(&sweep->gaps, job->arena);
-    pleat_result result = pleat__passer_init(&sweep->passer, job, &sweep->gaps);
-    if (result != PLEAT_OK) {
-        pleat__sweep_destroy(sweep);
-        return result;
-    }
     *out = sweep;
     return PLEAT_OK;
 }
@@ -84,7 +77,6 @@ void pleat__sweep_destroy(pleat__sweep *sweep)
     pleat__arena_free(arena, sweep->reserved);
     pleat__arena_free(arena, sweep->masked);
     pleat__arena_free(arena, sweep->stitcher.sources);
-    pleat__passer_done(&sweep->passer);
     pleat__arena_free(arena, sweep);
 }
 
@@ -122,25 +114,13 @@ static pleat__range run_at(const pleat__try *out, uint64_t chunk, uint64_t at, u
     return (pleat__range){begin, begin + (bytes < left ? bytes : left)};
 }
 
-static pleat_result take_run(pleat__sweep *sweep, pleat__range run)
-{
-    /* What was placed ahead did not go around what passes. */
-    PLEAT_TRY(pleat__passer_yield(&sweep->passer, run));
-    return pleat__gaps_take(&sweep->gaps, run);
-}
-
-static pleat_result give_run(pleat__sweep *sweep, pleat__range run)
-{
-    PLEAT_TRY(pleat__gaps_give(&sweep->gaps, run));
-    return pleat__passer_inherit(&sweep->passer, run);
-}
-
 static pleat_result set_free(pleat__sweep *sweep, uint32_t item, bool is_free)
 {
     uint64_t at = sweep->out->places[item], left = size_of(sweep, item);
     while (left != 0) {
         pleat__range run = run_at(sweep->out, sweep->job->chunk, at, left);
-        PLEAT_TRY(is_free ? give_run(sweep, run) : take_run(sweep, run));
+        PLEAT_TRY(is_free ? pleat__gaps_give(&sweep->gaps, run)
+                          : pleat__gaps_take(&sweep->gaps, run));
         at += pleat__range_size(run);
         left -= pleat__range_size(run);
     }
@@ -172,16 +152,6 @@ static pleat_result take_free(pleat__sweep *sweep, uint32_t item, bool keep)
         left -= pleat__range_size(run);
         PLEAT_TRY(mask(sweep, run, keep));
     }
-    return PLEAT_OK;
-}
-
-/* The same of what passes then. */
-static pleat_result mask_passing(pleat__sweep *sweep, uint32_t now)
-{
-    const pleat__fold_job *job = sweep->job;
-    for (uint32_t i = 0; i < job->passing_count && job->passing[i].begin <= now; i++)
-        if (job->passing[i].end > now)
-            PLEAT_TRY(mask(sweep, job->passing[i].bytes, true));
     return PLEAT_OK;
 }
 
@@ -359,20 +329,6 @@ static pleat_result reserve(pleat__sweep *sweep, uint32_t position)
     return PLEAT_OK;
 }
 
-/* A hole around what passes when the item is born, if there is one: nothing is made for that. One
- * that wraps around is not born the first time. */
-static pleat_result find_around_passing(pleat__sweep *sweep, uint32_t item, uint8_t policy,
-                                        uint64_t *place, bool *found)
-{
-    uint32_t kept = sweep->masked_count;
-    *found = false;
-    if (sweep->job->passing_count == 0 || pleat__item_wraps(sweep->job->problem, item))
-        return PLEAT_OK;
-    PLEAT_TRY(mask_passing(sweep, item_of(sweep, item)->begin));
-    *found = find_hole(sweep, size_of(sweep, item), policy, place);
-    return unmask(sweep, kept);
-}
-
 /* Places an item ahead of the sweep, around those placed before it that it meets. Whether those
  * that live at the begin are masked already. */
 static pleat_result place_reserved(pleat__sweep *sweep, uint32_t position, uint8_t policy,
@@ -387,10 +343,8 @@ static pleat_result place_reserved(pleat__sweep *sweep, uint32_t position, uint8
             PLEAT_TRY(take_free(sweep, other, true));
     }
     uint64_t *place = &sweep->out->places[item];
-    bool grew = false, found;
-    PLEAT_TRY(find_around_passing(sweep, item, policy, place, &found));
-    if (!found)
-        PLEAT_TRY(find_place(sweep, size_of(sweep, item), policy, place, &grew));
+    bool grew = false;
+    PLEAT_TRY(find_place(sweep, size_of(sweep, item), policy, place, &grew));
     PLEAT_TRY(unmask(sweep, kept));
     return sweep->over ? PLEAT_OK : reserve(sweep, position);
 }
@@ -490,7 +444,6 @@ static pleat_result sweep_all(pleat__sweep *sweep, const uint8_t *policy, uint32
     for (uint32_t b = 0; b < job->birth_count && !sweep->over; b++) {
         uint32_t now = item_of(sweep, job->births[b])->begin;
         PLEAT_TRY(bury(sweep, now, &next_death));
-        PLEAT_TRY(pleat__passer_move(&sweep->passer, now));
         for (; sweep->next_reserved < sweep->reserved_count &&
                sweep->reserved[sweep->next_reserved].begin == now;
              sweep->next_reserved++)
@@ -536,7 +489,6 @@ pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t *policy, const 
     sweep->reserved_count = sweep->next_reserved = sweep->masked_count = 0;
     sweep->limits = *limits;
     sweep->gaps.work = 0;
-    pleat__passer_restart(&sweep->passer);
     *stuck = UINT32_MAX;
     memset(sweep->is_reserved, 0, job->birth_count);
     PLEAT_TRY(begin_base(sweep, limits->cap));

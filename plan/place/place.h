@@ -39,9 +39,4 @@ typedef struct pleat__problem {
 PLEAT_NODISCARD pleat_result pleat__max_live(const pleat__problem *problem, pleat__arena *scratch,
                                              uint64_t *bytes);
 
-/* A contiguous placement algorithm: fills places[count], sets *height to the highest end. `scratch`
- * is for temporary memory; what is taken from it is given back. */
-typedef pleat_result (*pleat__placer)(const pleat__problem *problem, pleat__arena *scratch,
-                                      uint64_t *places, uint64_t *height);
-
 #endif

@@ -9,7 +9,7 @@
  */
 #include "arena.h"
 
-#include <plan/fold/passing.h>
+#include <plan/fold/fold_internal.h>
 #include <string.h>
 
 #ifdef NDEBUG
@@ -64,90 +64,6 @@ static void gaps_keep_what_a_bitmap_keeps(void **state)
     pleat__gaps_clear(&gaps);
     assert_true(pleat__gaps_audit(&gaps));
     pleat__gaps_done(&gaps);
-}
-
-/* ---- what passes ---- */
-
-#define PASSING 200u
-
-/* Some bytes each, none of them another's; now and then once more, later. In order of begin. */
-static uint32_t draw_passing(test_random *random, pleat__passing *passing, uint32_t horizon)
-{
-    uint32_t count = 0, again = 0, middle = horizon / 2;
-    for (uint64_t at = 0; count < PASSING / 2 && at + 40 < MODEL;) {
-        at += test_random_below(random, 30);
-        uint64_t end = at + 1 + test_random_below(random, 30);
-        uint32_t until = 1 + (uint32_t)test_random_below(random, middle);
-        passing[count++] = (pleat__passing){{at, end}, 0, until};
-        at = end;
-    }
-    for (uint32_t i = 0; i < count; i += 3, again++)
-        passing[count + again] = (pleat__passing){
-            passing[i].bytes, middle, middle + 1 + (uint32_t)test_random_below(random, middle)};
-    for (uint32_t i = 1; i < count + again; i++)
-        for (uint32_t k = i; k > 0 && passing[k - 1].begin == passing[k].begin &&
-                             passing[k - 1].end > passing[k].end;
-             k--) {
-            pleat__passing moved = passing[k];
-            passing[k] = passing[k - 1];
-            passing[k - 1] = moved;
-        }
-    return count + again;
-}
-
-/* A byte is free when no item has it and nothing passes there, whoever of the two came first. */
-static bool free_as_it_should_be(pleat__gaps *gaps, const uint8_t *taken,
-                                 const pleat__fold_job *job, uint32_t now)
-{
-    static uint8_t passes[MODEL];
-    memset(passes, 0, sizeof passes);
-    for (uint32_t i = 0; i < job->passing_count; i++)
-        if (job->passing[i].begin <= now && job->passing[i].end > now)
-            memset(passes + job->passing[i].bytes.begin, 1,
-                   pleat__range_size(job->passing[i].bytes));
-    for (uint64_t at = 0; at < MODEL; at++)
-        if (pleat__gaps_holds(gaps, (pleat__range){at, at + 1}) != !(taken[at] || passes[at]))
-            return false;
-    return true;
-}
-
-static void passing_leaves_free_what_it_does_not_take(void **state)
-{
-    (void)state;
-    test_random random = test_random_begin("passing", 0x9a55);
-    for (int round = 0; round < 20; round++) {
-        enum { HORIZON = 60 };
-        static uint8_t taken[MODEL];
-        static pleat__passing passing[PASSING];
-        pleat__fold_job job = {.arena = arena, .passing = passing};
-        pleat__gaps gaps;
-        pleat__passer passer;
-        job.passing_count = draw_passing(&random, passing, HORIZON);
-        memset(taken, 0, sizeof taken);
-        pleat__gaps_init(&gaps, arena);
-        assert_ok(pleat__gaps_give(&gaps, (pleat__range){0, MODEL}));
-        assert_ok(pleat__passer_init(&passer, &job, &gaps));
-        pleat__passer_restart(&passer);
-        for (uint32_t now = 0; now < HORIZON; now += 1 + now % 3) {
-            assert_ok(pleat__passer_move(&passer, now));
-            for (int i = 0; i < 12; i++) {
-                uint64_t begin = test_random_below(&random, MODEL), end = begin;
-                uint64_t most = begin + 1 + test_random_below(&random, 90);
-                bool was = taken[begin];
-                while (end < MODEL && end < most && taken[end] == was)
-                    end++;
-                pleat__range range = {begin, end};
-                assert_ok(was ? pleat__gaps_give(&gaps, range)
-                              : pleat__passer_yield(&passer, range));
-                assert_ok(was ? pleat__passer_inherit(&passer, range)
-                              : pleat__gaps_take(&gaps, range));
-                memset(taken + begin, !was, end - begin);
-            }
-            assert_true(free_as_it_should_be(&gaps, taken, &job, now));
-        }
-        pleat__passer_done(&passer);
-        pleat__gaps_done(&gaps);
-    }
 }
 
 /* --- brute force --- */
@@ -578,7 +494,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gaps_keep_what_a_bitmap_keeps),
-        cmocka_unit_test(passing_leaves_free_what_it_does_not_take),
         cmocka_unit_test(fold_stitches_what_no_hole_holds),
         cmocka_unit_test(cut_shares_a_handle_where_neighbours_stay_together),
         cmocka_unit_test(fold_of_many_that_cross_takes_work_in_proportion),
