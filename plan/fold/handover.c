@@ -12,6 +12,7 @@
 #include <plan/fold/handover.h>
 
 #include <internal/error.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
 #include <plan/fold/fold_internal.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 
 #define NONE      UINT32_MAX
 #define USES_MOST (8u << 20)
-#define WORK_MOST (100u << 20) /* comparisons of lives in one try */
+#define WORK_MOST (100u << 20) /* chunks and lives looked at in one try */
 
 typedef struct span {
     uint64_t begin;
@@ -48,13 +49,21 @@ typedef struct cluster {
 } cluster;
 
 typedef struct chunk_state {
-    uint32_t uses; /* the first; NONE: none */
+    uint32_t uses;       /* the first, those of a handover ahead of its own; NONE: none */
+    uint32_t first_life; /* of its own clusters, in `lives` */
+    uint32_t life_count;
     uint32_t pages;
     uint16_t stream;
     bool pinned; /* something on it is there always */
     bool gone;
     bool handed;
 } chunk_state;
+
+/* A chunk that may take a cluster of another stream's. */
+typedef struct taker {
+    uint32_t chunk;
+    uint32_t other; /* the first taker behind it whose stream is another one */
+} taker;
 
 typedef struct handover {
     const pleat__problem *problem;
@@ -67,6 +76,11 @@ typedef struct handover {
     use *uses;
     size_t use_capacity;
     uint32_t use_count, own_uses;
+    span *lives; /* of the chunks' own clusters, chunk by chunk, in order of begin */
+    size_t life_capacity;
+    uint32_t life_count;
+    taker *takers; /* by chunk */
+    uint32_t taker_count;
     uint32_t *order; /* chunks that may go, by how long they are in use */
     uint32_t order_count;
     move *moves;
@@ -90,17 +104,25 @@ static bool meet(span a, span b)
     return a.begin < b.end && b.begin < a.end;
 }
 
-/* On the circle, `a` being `margin` longer on either side. */
-static bool in_the_way(const handover *h, span a, uint64_t margin, span b)
+/* `margin` longer on either side, its begin in the first round. */
+static span widened(const handover *h, span life, uint64_t margin)
 {
     uint64_t round = h->problem->horizon;
-    if (a.end - a.begin + 2 * margin >= round)
-        return true;
-    span wide = {a.begin + round - margin, a.end + round + margin};
-    for (uint64_t turn = 0; turn <= 3 * round; turn += round)
-        if (meet(wide, (span){b.begin + turn, b.end + turn}))
-            return true;
-    return false;
+    uint64_t begin = (life.begin + round - margin % round) % round;
+    return (span){begin, begin + (life.end - life.begin) + 2 * margin};
+}
+
+static bool is_whole_round(const handover *h, span life)
+{
+    return life.end - life.begin >= h->problem->horizon;
+}
+
+/* On the circle. */
+static bool in_the_way(const handover *h, span a, span b)
+{
+    uint64_t round = h->problem->horizon;
+    return meet(a, b) || meet(a, (span){b.begin + round, b.end + round}) ||
+           meet((span){a.begin + round, a.end + round}, b);
 }
 
 /* ---- what lies where ---- */
@@ -203,6 +225,64 @@ static pleat_result find_clusters(handover *h, uint32_t chunk)
     return PLEAT_OK;
 }
 
+static pleat_result add_life(handover *h, span life)
+{
+    PLEAT_TRY(
+        pleat__arena_grow(h->arena, &h->lives, &h->life_capacity, h->life_count, sizeof *h->lives));
+    h->lives[h->life_count++] = life;
+    return PLEAT_OK;
+}
+
+static bool may_pass(const chunk_state *chunk)
+{
+    return chunk->uses != NONE && !chunk->pinned;
+}
+
+static pleat_result list_lives(handover *h)
+{
+    for (uint32_t c = 0; c < h->layout->base_pages; c++) {
+        chunk_state *chunk = &h->chunks[c];
+        if (!may_pass(chunk))
+            continue;
+        PLEAT_TRY(find_clusters(h, c));
+        chunk->first_life = h->life_count;
+        chunk->life_count = h->cluster_count;
+        for (uint32_t i = 0; i < h->cluster_count; i++)
+            PLEAT_TRY(add_life(h, h->clusters[i].life));
+    }
+    return PLEAT_OK;
+}
+
+static pleat_result list_takers(handover *h)
+{
+    h->takers = pleat__arena_alloc(h->arena, (h->layout->base_pages + 1ull) * sizeof *h->takers);
+    if (h->takers == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks",
+                           h->layout->base_pages);
+    for (uint32_t c = 0; c < h->layout->base_pages; c++)
+        if (may_pass(&h->chunks[c]))
+            h->takers[h->taker_count++].chunk = c;
+    for (uint32_t t = h->taker_count, other = t; t-- > 0;) {
+        if (t + 1 < h->taker_count &&
+            h->chunks[h->takers[t].chunk].stream != h->chunks[h->takers[t + 1].chunk].stream)
+            other = t + 1;
+        h->takers[t].other = other;
+    }
+    return PLEAT_OK;
+}
+
+/* What was found of the chunk by list_lives. */
+static pleat_result take_clusters(handover *h, uint32_t from)
+{
+    const chunk_state *chunk = &h->chunks[from];
+    PLEAT_TRY(pleat__arena_reserve(h->arena, &h->clusters, &h->cluster_capacity, chunk->life_count,
+                                   sizeof *h->clusters));
+    for (uint32_t i = 0; i < chunk->life_count; i++)
+        h->clusters[i] = (cluster){h->lives[chunk->first_life + i], NONE};
+    h->cluster_count = chunk->life_count;
+    return PLEAT_OK;
+}
+
 static uint64_t use_time(const handover *h, uint32_t chunk)
 {
     uint64_t time = 0;
@@ -219,40 +299,50 @@ static pleat_result order_chunks(handover *h)
     uint32_t *spare = pleat__arena_alloc(h->arena, (count + 1ull) * sizeof *spare);
     h->order = pleat__arena_alloc(h->arena, (count + 1ull) * sizeof *h->order);
     bool room = keys != NULL && spare != NULL && h->order != NULL;
-    pleat_result result = PLEAT_OK;
     for (uint32_t c = 0; c < count && room; c++) {
         const chunk_state *chunk = &h->chunks[c];
-        if (chunk->uses == NONE || chunk->pinned || chunk->pages != 1)
+        if (!may_pass(chunk) || chunk->pages != 1)
             continue;
-        result = find_clusters(h, c);
-        if (result != PLEAT_OK)
-            break;
-        keys[c] = (uint64_t)h->cluster_count << 40 | use_time(h, c) >> 8;
+        keys[c] = (uint64_t)chunk->life_count << 40 | use_time(h, c) >> 8;
         h->order[h->order_count++] = c;
     }
     if (room)
         pleat__sort_by_key(h->order, spare, h->order_count, keys);
     pleat__arena_free(h->arena, keys);
     pleat__arena_free(h->arena, spare);
-    PLEAT_TRY(result);
     return room ? PLEAT_OK : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u chunks", count);
 }
 
-static bool is_idle(handover *h, uint32_t chunk, span life, uint64_t margin)
+/* Whether a chunk's own clusters leave room for a life that begins in the first round. They are
+ * apart, so that they end in the order in which they begin, and only the last may reach around. */
+static bool is_clear(const handover *h, const chunk_state *chunk, span life)
 {
-    for (uint32_t u = h->chunks[chunk].uses; u != NONE; u = h->uses[u].next) {
-        h->work++;
-        if (in_the_way(h, life, margin, h->uses[u].life))
-            return false;
-    }
-    return true;
+    uint64_t round = h->problem->horizon;
+    const span *lives = h->lives + chunk->first_life;
+    uint32_t before; /* that begin before it ends */
+    PLEAT__FIRST(before, chunk->life_count, lives[before].begin >= life.end);
+    return (before == 0 || lives[before - 1].end <= life.begin) &&
+           lives[0].begin + round >= life.end &&
+           lives[chunk->life_count - 1].end <= life.begin + round;
 }
 
-static bool may_take(handover *h, uint32_t from, uint32_t chunk, span life, uint64_t margin)
+/* pre: the life begins in the first round and is shorter than one */
+static bool is_idle(handover *h, uint32_t chunk, span life)
+{
+    h->work++;
+    for (uint32_t u = h->chunks[chunk].uses; u != NONE && u >= h->own_uses; u = h->uses[u].next) {
+        h->work++;
+        if (in_the_way(h, life, h->uses[u].life))
+            return false;
+    }
+    return is_clear(h, &h->chunks[chunk], life);
+}
+
+static bool may_take(handover *h, uint32_t from, uint32_t chunk, span life)
 {
     const chunk_state *to = &h->chunks[chunk];
-    return to->uses != NONE && !to->pinned && !to->gone && to->stream != h->chunks[from].stream &&
-           is_idle(h, chunk, life, margin);
+    return may_pass(to) && !to->gone && to->stream != h->chunks[from].stream &&
+           is_idle(h, chunk, life);
 }
 
 /* Where the chunk that went last put the same cluster, as far behind it as this one is. */
@@ -270,19 +360,26 @@ static uint32_t beside(const handover *h, uint32_t from, span life)
 
 static uint32_t find_chunk(handover *h, uint32_t from, span life, uint64_t margin)
 {
+    span wide = widened(h, life, margin);
+    if (is_whole_round(h, wide))
+        return NONE;
     uint32_t guess = beside(h, from, life);
-    if (guess != NONE && may_take(h, from, guess, life, margin))
+    if (guess != NONE && may_take(h, from, guess, wide))
         return guess;
-    for (uint32_t c = 0; c < h->layout->base_pages && h->work < WORK_MOST; c++)
-        if (may_take(h, from, c, life, margin))
-            return c;
+    for (uint32_t t = 0; t < h->taker_count && h->work < WORK_MOST;) {
+        const taker *to = &h->takers[t];
+        if (may_take(h, from, to->chunk, wide))
+            return to->chunk;
+        t = h->chunks[to->chunk].stream == h->chunks[from].stream ? to->other : t + 1;
+        h->work++;
+    }
     return NONE;
 }
 
 /* Whether a use is of a cluster: lives of one chunk meet none but their own cluster's. */
 static bool is_of(const handover *h, const cluster *c, span life)
 {
-    return in_the_way(h, c->life, 0, life);
+    return is_whole_round(h, c->life) || in_the_way(h, c->life, life);
 }
 
 static pleat_result move_uses(handover *h, uint32_t from)
@@ -313,7 +410,7 @@ static pleat_result move_uses(handover *h, uint32_t from)
  * both; taken up again when one finds none. */
 static pleat_result try_chunk(handover *h, uint32_t from, uint64_t margin, bool *went)
 {
-    PLEAT_TRY(find_clusters(h, from));
+    PLEAT_TRY(take_clusters(h, from));
     *went = true;
     uint32_t placed = 0;
     for (; placed < h->cluster_count && *went; placed++) {
@@ -496,6 +593,10 @@ pleat_result pleat__handover_make(const pleat__problem *problem, const pleat_pla
     bool fits;
     pleat_result result = list_uses(&h, &fits);
     if (result == PLEAT_OK && fits)
+        result = list_lives(&h);
+    if (result == PLEAT_OK && fits)
+        result = list_takers(&h);
+    if (result == PLEAT_OK && fits)
         result = order_chunks(&h);
     if (result == PLEAT_OK && fits)
         result = try_margins(&h, layout->chunks - (uint32_t)floor, &got);
@@ -503,6 +604,8 @@ pleat_result pleat__handover_make(const pleat__problem *problem, const pleat_pla
         result = change(&h, got, max_maps, layout, handed);
     pleat__arena_free(arena, h.chunks);
     pleat__arena_free(arena, h.uses);
+    pleat__arena_free(arena, h.lives);
+    pleat__arena_free(arena, h.takers);
     pleat__arena_free(arena, h.order);
     pleat__arena_free(arena, h.moves);
     pleat__arena_free(arena, h.clusters);

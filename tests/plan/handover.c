@@ -181,6 +181,53 @@ static void handover_keeps_streams_apart_in_time(void **state)
 
 /* ---- the plan's table ---- */
 
+/* ---- many uses of a chunk ---- */
+
+#define BUSY_CHUNKS 200u
+#define BUSY_USES   1000u /* of each of them, one behind the other */
+#define SHORT       700u  /* chunks of the other stream that are in use when all of those are */
+#define MANY        (BUSY_CHUNKS * BUSY_USES + SHORT + 1)
+#define ROUND       12000u
+
+/* One stream's chunks are in use again and again for half of the iteration. All but one of the
+ * other's are in use when it begins, and that one in the other half: it is found although each of
+ * those before it was looked for among all uses. */
+static void handover_is_found_among_many_uses(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    assert_ok(pleat__arena_create(&arena));
+    pleat__item *items = pleat__arena_calloc(arena, MANY, sizeof *items);
+    uint64_t *places = pleat__arena_alloc(arena, MANY * sizeof *places);
+    uint32_t count = 0;
+    assert_true(items != NULL && places != NULL);
+    for (uint32_t chunk = 0; chunk < BUSY_CHUNKS; chunk++)
+        for (uint32_t use = 0; use < BUSY_USES; use++, count++) {
+            items[count] = (pleat__item){.size = 512, .begin = 2 * use, .end = 2 * use + 1};
+            places[count] = chunk * (uint64_t)CHUNK;
+        }
+    for (uint32_t chunk = 0; chunk <= SHORT; chunk++, count++) {
+        bool other = chunk == SHORT;
+        items[count] = (pleat__item){.size = CHUNK,
+                                     .begin = other ? ROUND / 2 : 0,
+                                     .end = other ? ROUND / 2 + 600 : 1,
+                                     .stream = 1};
+        places[count] = (BUSY_CHUNKS + chunk) * (uint64_t)CHUNK;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        items[i].fixed = UINT64_MAX;
+    pleat__problem problem = {.items = items, .count = count, .horizon = ROUND, .circular = true};
+    pleat__fold_options options = {.chunk_bytes = CHUNK, .contiguous = true};
+    pleat__layout layout;
+    uint8_t *handed;
+    assert_ok(pleat__fold_make(&problem, places, &options, arena, &layout));
+    assert_int_equal(layout.chunks, BUSY_CHUNKS + SHORT + 1);
+    assert_ok(pleat__handover_make(&problem, CHUNK, 0, arena, &layout, &handed));
+    assert_non_null(handed);
+    assert_int_equal(layout.pages[BUSY_CHUNKS + SHORT], PLEAT__NO_CHUNK);
+    pleat__arena_destroy(arena);
+}
+
 static void handover_plans_read_as_they_were_written(void **state)
 {
     (void)state;
@@ -252,6 +299,7 @@ int main(void)
         cmocka_unit_test(handover_gives_each_stream_the_others_memory),
         cmocka_unit_test(handover_leaves_one_stream_alone),
         cmocka_unit_test(handover_keeps_streams_apart_in_time),
+        cmocka_unit_test(handover_is_found_among_many_uses),
         cmocka_unit_test(handover_plans_read_as_they_were_written),
         cmocka_unit_test(handover_that_does_not_hold_is_refused),
     };
