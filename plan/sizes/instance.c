@@ -87,19 +87,10 @@ static pleat_result copy_plan(const pleat_plan *from, pleat_plan *to)
 
 /* --- sizes -------------------------------------------------------------------------------------*/
 
-/* value * x / reference, in samples: what follows no function of its own follows the others. */
-static bool scale(const pleat__recipe *recipe, const pleat__x *x, uint64_t value, uint64_t *out)
+/* What follows no function of its own follows the samples. */
+static bool scale(const making *m, uint64_t *bytes)
 {
-    pleat__fraction now, then, by, scaled;
-    const pleat__x *reference = &recipe->reference;
-    if (!pleat__fraction_multiply(x->u, x->v, &now) ||
-        !pleat__fraction_multiply(reference->u, reference->v, &then) || then.num == 0 ||
-        !pleat__fraction_multiply(now, (pleat__fraction){then.den, then.num}, &by) ||
-        !pleat__fraction_multiply((pleat__fraction){pleat__ceil_div(value, PLEAT__ALIGNMENT), 1},
-                                  by, &scaled))
-        return false;
-    uint64_t units = scaled.num / scaled.den + (scaled.num % scaled.den != 0);
-    return pleat__mul(units, PLEAT__ALIGNMENT, out);
+    return pleat__x_scale(*bytes, &m->recipe->reference, m->x, bytes);
 }
 
 static pleat_result set_sizes(making *m, bool first)
@@ -112,7 +103,7 @@ static pleat_result set_sizes(making *m, bool first)
         bool has = functions[i] != PLEAT__NO_FUNCTION;
         bool dynamic = slot->class == PLEAT__CLASS_DYNAMIC;
         if (has ? !pleat__function_at(&m->recipe->functions[functions[i]], m->x, &slot->size)
-                : dynamic && !scale(m->recipe, m->x, slot->size, &slot->size))
+                : dynamic && !scale(m, &slot->size))
             return pleat__fail(PLEAT_E_NOT_FOUND, "at %s request %u of the %s has no size",
                                pleat__x_text(m->x, text, sizeof text), i,
                                first ? "beginning" : "iteration");
@@ -129,7 +120,7 @@ static pleat_result set_all_sizes(making *m)
     PLEAT_TRY(set_sizes(m, true));
     PLEAT_TRY(set_sizes(m, false));
     for (uint32_t l = 0; l < m->out->lane_count; l++)
-        if (!scale(m->recipe, m->x, m->out->lanes[l].bytes, &m->out->lanes[l].bytes))
+        if (!scale(m, &m->out->lanes[l].bytes))
             return pleat__fail(PLEAT_E_NOT_FOUND, "lane %u has no size there", l);
     return PLEAT_OK;
 }

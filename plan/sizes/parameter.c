@@ -139,6 +139,18 @@ bool pleat__x_in_range(const pleat__recipe *recipe, const pleat__x *x)
            between(recipe->lowest.v, x->v, recipe->highest.v);
 }
 
+bool pleat__x_scale(uint64_t bytes, const pleat__x *from, const pleat__x *to, uint64_t *out)
+{
+    pleat__fraction now, then, by;
+    if (!pleat__fraction_multiply(to->u, to->v, &now) ||
+        !pleat__fraction_multiply(from->u, from->v, &then) || !divide(now, then, &by))
+        return false;
+    wide product = (wide)pleat__ceil_div(bytes, PLEAT__ALIGNMENT) * by.num;
+    wide places = product / by.den + (product % by.den != 0);
+    *out = (uint64_t)places * PLEAT__ALIGNMENT;
+    return places <= (wide)(PLEAT__SIZE_MOST / PLEAT__ALIGNMENT);
+}
+
 /* --- functions ---------------------------------------------------------------------------------*/
 
 bool pleat__function_varies(const pleat__function *function)

@@ -266,17 +266,10 @@ static pleat_result size_plan(pleat__planning *p, const pleat__x *x)
 /* What a dynamic request of a profile would take at the reference x, as far as one can tell. */
 static uint64_t scaled(const pleat__planning *p, uint32_t at, uint64_t size)
 {
-    pleat__fraction now, then, by, out;
-    const pleat__x *x = &p->fit.x[at], *reference = &p->recipe->reference;
+    uint64_t out;
     if (size == PLEAT__ABSENT)
         return 0;
-    if (!pleat__fraction_multiply(reference->u, reference->v, &now) ||
-        !pleat__fraction_multiply(x->u, x->v, &then) ||
-        !pleat__fraction_multiply(now, (pleat__fraction){then.den, then.num}, &by) ||
-        !pleat__fraction_multiply((pleat__fraction){pleat__rounded(size) / PLEAT__ALIGNMENT, 1}, by,
-                                  &out))
-        return size;
-    return pleat__ceil_div(out.num, out.den) * PLEAT__ALIGNMENT;
+    return pleat__x_scale(size, &p->fit.x[at], &p->recipe->reference, &out) ? out : size;
 }
 
 static pleat_result make_lanes(pleat__planning *p)

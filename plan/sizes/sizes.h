@@ -117,6 +117,9 @@ const char *pleat__x_text(const pleat__x *x, char *text, size_t size);
 /* The reverse, which also takes "2.5". false: no such text. */
 bool pleat__x_parse(const char *text, pleat__x *out);
 bool pleat__x_in_range(const pleat__recipe *recipe, const pleat__x *x);
+/* What so many bytes at x `from` are at x `to` if they are so many for each sample (u v), rounded
+ * up to 512. false: the two are too far apart, or it is more than a request may be. */
+bool pleat__x_scale(uint64_t bytes, const pleat__x *from, const pleat__x *to, uint64_t *out);
 
 /* --- sizes -------------------------------------------------------------------------------------*/
 

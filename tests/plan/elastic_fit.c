@@ -80,6 +80,20 @@ static void texts_of_x_are_read_back(void **state)
         assert_false(pleat__x_parse(bad[i], &x));
 }
 
+/* A lane of 64 GiB and one place, from x = 4096 to what is no part of it. */
+static void bytes_of_a_large_lane_are_scaled_to_any_x(void **state)
+{
+    (void)state;
+    const pleat__x from = {{4096, 1}, {1, 1}}, odd = {{439183, 1000}, {3, 1}};
+    const uint64_t places = (1ull << 27) + 1;
+    uint64_t out;
+    assert_true(pleat__x_scale(512 * places, &from, &(pleat__x){{8191, 1}, {1, 1}}, &out));
+    assert_int_equal(out, 512 * ((places * 8191 + 4095) / 4096));
+    assert_true(pleat__x_scale(512 * places, &from, &odd, &out));
+    assert_int_equal(out, 512 * ((places * 439183 * 3 + 4095999) / 4096000));
+    assert_false(pleat__x_scale(512 * places, &from, &(pleat__x){{1 << 30, 1}, {1, 1}}, &out));
+}
+
 /* Three sizes lie on some curve whatever they are: three terms want a fourth. */
 static void functions_of_three_terms_are_not_made_of_three_sizes(void **state)
 {
@@ -474,6 +488,7 @@ int main(void)
         cmocka_unit_test(function_beyond_all_sizes_has_none),
         cmocka_unit_test(function_holds_where_it_turns_too),
         cmocka_unit_test(texts_of_x_are_read_back),
+        cmocka_unit_test(bytes_of_a_large_lane_are_scaled_to_any_x),
         cmocka_unit_test(functions_of_three_terms_are_not_made_of_three_sizes),
         cmocka_unit_test(fit_gives_sizes_at_any_x),
         cmocka_unit_test(fit_finds_a_batch_and_a_length),
