@@ -275,13 +275,29 @@ static pleat_result try_all(contest *c, uint64_t work, uint32_t sweeps)
     return PLEAT_OK;
 }
 
+static bool is_alike(const pleat__choice *a, const pleat__choice *b)
+{
+    return a->life == b->life && a->folded == b->folded && a->reserved_count == b->reserved_count &&
+           memcmp(a->reserved, b->reserved, a->reserved_count * sizeof *a->reserved) == 0;
+}
+
+/* Whether one before it makes the same layout: what is best at one x often is at others. */
+static bool is_told(const pleat__recipe *recipe, uint32_t choice)
+{
+    for (uint32_t i = 0; i < choice; i++)
+        if (is_alike(&recipe->choices[i], &recipe->choices[choice]))
+            return true;
+    return false;
+}
+
 pleat_result pleat__elastic_choose(pleat__elastic_job *job, const pleat__recipe *recipe,
                                    uint64_t work, pleat__choice *best)
 {
     contest c = {.job = job, .cost = UINT64_MAX};
     uint32_t stuck;
     for (uint32_t i = 0; i < recipe->choice_count; i++)
-        PLEAT_TRY(enter(&c, &recipe->choices[i], &stuck));
+        if (!is_told(recipe, i))
+            PLEAT_TRY(enter(&c, &recipe->choices[i], &stuck));
     c.work = 0;
     if (work != 0 && !c.enough)
         PLEAT_TRY(try_all(&c, work, UINT32_MAX));
