@@ -4,7 +4,7 @@
  * HOW   Each chunk has its uses: the lives of what lies on it. Those that meet are one cluster.
  *       Chunks with the fewest clusters are tried first, which are those that only the peak needs:
  *       each costs waits. A chunk can go when each of its clusters finds a chunk of another stream
- *       that is idle for it. Neighbours that go are put on neighbours: views stay in long runs.
+ *       that is idle for it.
  * TIME  The iteration is a circle. A use that wraps around ends behind the horizon.
  * MARGIN  Events that pass before and behind a cluster on its new chunk, as many as leave enough
  *       to be found.
@@ -86,10 +86,9 @@ typedef struct handover {
     move *moves;
     size_t move_capacity;
     uint32_t move_count;
-    cluster *clusters, *before; /* of the chunk that is tried, and of the one that went last */
-    size_t cluster_capacity, before_capacity;
-    uint32_t cluster_count, before_count;
-    uint32_t last; /* went last */
+    cluster *clusters; /* of the chunk that is tried */
+    size_t cluster_capacity;
+    uint32_t cluster_count;
     uint64_t work;
 } handover;
 
@@ -345,27 +344,11 @@ static bool may_take(handover *h, uint32_t from, uint32_t chunk, span life)
            is_idle(h, chunk, life);
 }
 
-/* Where the chunk that went last put the same cluster, as far behind it as this one is. */
-static uint32_t beside(const handover *h, uint32_t from, span life)
-{
-    for (uint32_t i = 0; h->last != NONE && i < h->before_count; i++) {
-        const cluster *was = &h->before[i];
-        uint64_t chunk = (uint64_t)was->chunk + from - h->last;
-        if (was->life.begin == life.begin && was->life.end == life.end && from > h->last &&
-            chunk < h->layout->base_pages)
-            return (uint32_t)chunk;
-    }
-    return NONE;
-}
-
 static uint32_t find_chunk(handover *h, uint32_t from, span life, uint64_t margin)
 {
     span wide = widened(h, life, margin);
     if (is_whole_round(h, wide))
         return NONE;
-    uint32_t guess = beside(h, from, life);
-    if (guess != NONE && may_take(h, from, guess, wide))
-        return guess;
     for (uint32_t t = 0; t < h->taker_count && h->work < WORK_MOST;) {
         const taker *to = &h->takers[t];
         if (may_take(h, from, to->chunk, wide))
@@ -395,14 +378,6 @@ static pleat_result move_uses(handover *h, uint32_t from)
     for (uint32_t i = 0; i < h->cluster_count; i++)
         h->chunks[h->clusters[i].chunk].handed = true;
     h->chunks[from].gone = true;
-    cluster *clusters = h->clusters;
-    size_t capacity = h->cluster_capacity;
-    h->clusters = h->before;
-    h->cluster_capacity = h->before_capacity;
-    h->before = clusters;
-    h->before_capacity = capacity;
-    h->before_count = h->cluster_count;
-    h->last = from;
     return PLEAT_OK;
 }
 
@@ -445,7 +420,6 @@ static void begin_again(handover *h)
     }
     h->use_count = h->own_uses;
     h->move_count = 0;
-    h->last = NONE;
     h->work = 0;
 }
 
@@ -587,8 +561,7 @@ pleat_result pleat__handover_make(const pleat__problem *problem, const pleat_pla
                   .plan = plan,
                   .first_lane = first_lane,
                   .arena = arena,
-                  .chunk_bytes = plan->chunk_bytes,
-                  .last = NONE};
+                  .chunk_bytes = plan->chunk_bytes};
     uint32_t got = 0;
     bool fits;
     pleat_result result = list_uses(&h, &fits);
@@ -609,6 +582,5 @@ pleat_result pleat__handover_make(const pleat__problem *problem, const pleat_pla
     pleat__arena_free(arena, h.order);
     pleat__arena_free(arena, h.moves);
     pleat__arena_free(arena, h.clusters);
-    pleat__arena_free(arena, h.before);
     return result;
 }
