@@ -141,9 +141,9 @@ bool pleat__x_in_range(const pleat__recipe *recipe, const pleat__x *x)
 
 bool pleat__x_scale(uint64_t bytes, const pleat__x *from, const pleat__x *to, uint64_t *out)
 {
-    pleat__fraction now, then, by;
-    if (!pleat__fraction_multiply(to->u, to->v, &now) ||
-        !pleat__fraction_multiply(from->u, from->v, &then) || !divide(now, then, &by))
+    pleat__fraction u, v, by;
+    if (!divide(to->u, from->u, &u) || !divide(to->v, from->v, &v) ||
+        !pleat__fraction_multiply(u, v, &by))
         return false;
     wide product = (wide)pleat__ceil_div(bytes, PLEAT__ALIGNMENT) * by.num;
     wide places = product / by.den + (product % by.den != 0);

@@ -92,6 +92,10 @@ static void bytes_of_a_large_lane_are_scaled_to_any_x(void **state)
     assert_true(pleat__x_scale(512 * places, &from, &odd, &out));
     assert_int_equal(out, 512 * ((places * 439183 * 3 + 4095999) / 4096000));
     assert_false(pleat__x_scale(512 * places, &from, &(pleat__x){{1 << 30, 1}, {1, 1}}, &out));
+    /* Products of more than 40 bits whose ratio has few. */
+    const pleat__x many = {{1000, 1}, {3828045, 1}}, more = {{1783277, 500}, {3828045, 4}};
+    assert_true(pleat__x_scale(512000, &many, &more, &out));
+    assert_int_equal(out, 512 * 892);
 }
 
 /* Three sizes lie on some curve whatever they are: three terms want a fourth. */
