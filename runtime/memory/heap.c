@@ -13,7 +13,7 @@
 /* What lies beside a plan in its first iteration takes at most so great a share of what the plan
  * takes: a job that begins in another way is not served twice over (docs/decisions.md, D451). */
 #define BESIDE_SHARE 16u
-/* And at any time: a share of it, or a chunk for small requests and one for others (D533). */
+/* And at any time: a share of it, or a chunk for small requests and one for others (D533, D535). */
 #define ALWAYS_SHARE 1024u
 #define ALWAYS_LEAST 2u
 /* Free runs behind a plan's chunks that are looked at (D517). */

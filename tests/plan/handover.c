@@ -195,6 +195,7 @@ static void handover_keeps_streams_apart_in_time(void **state)
 static void handover_is_found_among_many_uses(void **state)
 {
     (void)state;
+    const pleat_plan plan = {.chunk_bytes = CHUNK};
     pleat__arena *arena;
     assert_ok(pleat__arena_create(&arena));
     pleat__item *items = pleat__arena_calloc(arena, MANY, sizeof *items);
@@ -222,7 +223,7 @@ static void handover_is_found_among_many_uses(void **state)
     uint8_t *handed;
     assert_ok(pleat__fold_make(&problem, places, &options, arena, &layout));
     assert_int_equal(layout.chunks, BUSY_CHUNKS + SHORT + 1);
-    assert_ok(pleat__handover_make(&problem, CHUNK, 0, arena, &layout, &handed));
+    assert_ok(pleat__handover_make(&problem, &plan, problem.count, 0, arena, &layout, &handed));
     assert_non_null(handed);
     assert_int_equal(layout.pages[BUSY_CHUNKS + SHORT], PLEAT__NO_CHUNK);
     pleat__arena_destroy(arena);

@@ -18,9 +18,10 @@
 #define CHUNK_BYTES (2u << 20) /* of the host backend, as of GPUs */
 #define ROOM        2u         /* times the plan's memory that the device has at least */
 /* Learning does as well or better where the plan takes more of an iteration's time by more than
- * 1/SLOWER (half and twice: docs/decisions.md, D270), has no place for more than 1/NEARLY of the
- * requests (another run's will fit it even less: D279), takes more memory, or saves less than
- * 1/SAVED of it where more than 1/SAVED of the requests have no place (D496). */
+ * 1/SLOWER (half and twice: docs/decisions.md, D270), takes more memory, saves less than 1/SAVED of
+ * it where more than 1/SAVED of the requests have no place (D496), or has none for more than
+ * 1/NEARLY of them and as many change from iteration to iteration: another run's will fit it even
+ * less (D279). Where they are the same those are an evaluation's, say (D536). */
 #define SAVED  1000u
 #define SLOWER 200u
 #define NEARLY 16u
@@ -42,9 +43,10 @@ static plan_figures figures_of(const replay_result *result)
                           .driver_share = passed > 0 ? seconds / passed : 0};
 }
 
-/* What speaks against following a plan, by what a replay with it takes. */
-static plan_reason loses_by(const plan_figures *with, const plan_figures *without)
+/* What speaks against following a plan, by what a replay with it, or with its half's, takes. */
+static plan_reason loses(const plan_trial *trial, const plan_figures *with)
 {
+    const plan_figures *without = &trial->learned;
     uint64_t least = with->planned_share < 1 - 1.0 / SAVED ? without->bytes / SAVED : 0;
     if (with->bytes > without->bytes)
         return PLAN_REASON_MEMORY;
@@ -52,12 +54,8 @@ static plan_reason loses_by(const plan_figures *with, const plan_figures *withou
         return PLAN_REASON_SAVING;
     if (with->driver_share > without->driver_share + 1.0 / SLOWER)
         return PLAN_REASON_DRIVER;
-    return with->planned_share < 1 - 1.0 / NEARLY ? PLAN_REASON_PLACES : PLAN_REASON_NONE;
-}
-
-static bool pays(const plan_figures *with, const plan_figures *without)
-{
-    return loses_by(with, without) == PLAN_REASON_NONE;
+    return trial->change && with->planned_share < 1 - 1.0 / NEARLY ? PLAN_REASON_PLACES
+                                                                   : PLAN_REASON_NONE;
 }
 
 static pleat_result plan_half(const pleat_trace *trace, pleat_plan_options options,
@@ -97,10 +95,10 @@ static void run_half(const pleat_trace *trace, const pleat_plan_options *options
         snprintf(trial->why_not, sizeof trial->why_not, "%s", pleat_last_error()->text);
 }
 
-/* Whether requests change from iteration to iteration, and how: in a plan for several sizes those
- * are called dynamic whose sizes follow nothing, which is not asked here. Where nothing marks
- * iterations a half says little: it tells two of six plans that lose, and costs five of twenty that
- * gain (D500). There it is how many change that counts, from four iterations on (D505). */
+/* Whether a plan of requests that change from iteration to iteration serves another run. Where
+ * nothing marks iterations a half says little: it tells two of six plans that lose, and costs five
+ * of twenty that gain (D500). There it is how many change that counts, from four iterations on
+ * (D505). */
 static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
                         const pleat_plan_options *options, const replay_result *whole,
                         uint64_t device_bytes, plan_trial *trial)
@@ -108,11 +106,11 @@ static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
     pleat_plan_options own = *options;
     own.device = plan->device;
-    if (summary.dynamic_requests == 0 || !pays(&trial->planned, &trial->learned))
+    trial->change = summary.dynamic_requests * NEARLY > summary.iteration_requests;
+    if (summary.dynamic_requests == 0 || loses(trial, &trial->planned) != PLAN_REASON_NONE)
         return;
     if (!whole->marked)
-        trial->unmarked = whole->iterations > PLEAT__LEAST_PART &&
-                          summary.dynamic_requests * NEARLY > summary.iteration_requests;
+        trial->unmarked = whole->iterations > PLEAT__LEAST_PART && trial->change;
     else if (whole->iterations / 2 >= PLEAT__LEAST_PART)
         run_half(trace, &own, whole->iterations, device_bytes, trial);
 }
@@ -133,6 +131,7 @@ static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan,
     }
     trial->run = true;
     trial->planned = figures_of(&with);
+    trial->change = true; /* in a plan for several sizes; in others it is asked below */
     trial->learned = figures_of(&without);
     if (options != NULL)
         try_changes(trace, plan, options, &with, device_bytes, trial);
@@ -169,14 +168,14 @@ void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
 
 static plan_reason reason_of(const plan_trial *trial)
 {
-    plan_reason found = trial->run ? loses_by(&trial->planned, &trial->learned) : PLAN_REASON_NONE;
+    plan_reason found = trial->run ? loses(trial, &trial->planned) : PLAN_REASON_NONE;
     if (!trial->run || found != PLAN_REASON_NONE)
         return found;
     if (trial->sizes)
         return PLAN_REASON_SIZES;
     if (trial->unmarked)
         return PLAN_REASON_CHANGES;
-    return trial->halved && (!trial->serves || !pays(&trial->half, &trial->learned))
+    return trial->halved && (!trial->serves || loses(trial, &trial->half) != PLAN_REASON_NONE)
                ? PLAN_REASON_HALF
                : PLAN_REASON_NONE;
 }
@@ -195,7 +194,7 @@ const char *plan_trial_sentence(const plan_trial *trial, char text[PLAN_SENTENCE
     char why[PLAN_SENTENCE / 2];
     const char *half = !trial->serves
                            ? cli_plain(trial->why_not, strlen(trial->why_not), why, sizeof why)
-                           : reasons[loses_by(&trial->half, &trial->learned)].sentence;
+                           : reasons[loses(trial, &trial->half)].sentence;
     snprintf(text, PLAN_SENTENCE, "%s%s", reasons[reason].sentence,
              reason == PLAN_REASON_HALF ? half : "");
     return text;

@@ -26,7 +26,8 @@ typedef struct plan_figures {
       "it saves less than a thousandth of what the job takes where Pleat learns, and has no "      \
       "place for more than a thousandth of the requests")                                          \
     X(DRIVER, "driver", "with it more of the job's time passes in the driver, by over 0.5 %")      \
-    X(PLACES, "places", "it has no place for more than a sixteenth of the requests")               \
+    X(PLACES, "places",                                                                            \
+      "it has no place for more than a sixteenth of the requests, and as many change")             \
     X(SIZES, "sizes",                                                                              \
       "another run has other requests, since the recording's iterations are of several sizes")     \
     X(CHANGES, "changes",                                                                          \
@@ -47,7 +48,8 @@ typedef enum plan_reason {
 
 /* Of one recording. */
 typedef struct plan_trial {
-    bool run; /* false: no replay holds it, see why_not */
+    bool run;    /* false: no replay holds it, see why_not */
+    bool change; /* over a sixteenth of its iteration's requests, from one to the next */
     /* Another run has other requests: */
     bool sizes;    /* its iterations are of several values of the plan's parameter */
     bool unmarked; /* many requests change, and nothing marks iterations */
