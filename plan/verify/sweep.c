@@ -251,7 +251,7 @@ static bool is_there_for(const pleat__lane *lane, const pleat__slot *slot, uint6
     uint64_t from = (events + slot->alloc_at - lane->begin_at) % events, life = 1;
     if (slot->free_at != PLEAT__NEVER)
         life = (events + slot->free_at - slot->alloc_at - 1) % events + 1;
-    return from + life <= all;
+    return all == events || from + life <= all;
 }
 
 static pleat_result add_lanes(sweep *s)

@@ -569,6 +569,28 @@ static void verify_holds_what_lies_in_a_lane_against_the_trace(void **state)
     pleat_trace_free(j.trace);
 }
 
+/* One that is there always is there for what is freed in the next iteration. */
+static void verify_lane_that_never_ends_is_there_for_all(void **state)
+{
+    (void)state;
+    test_jobber j = {0};
+    pleat_plan *plan = plan_of_batches(&j);
+    pleat__slot *slots = plan->steady.slots;
+    plan->lanes = test_array(plan, 1, sizeof *plan->lanes);
+    plan->lanes[0] =
+        (pleat__lane){.place = slots[BATCH].place, .bytes = 7168, .end_at = plan->steady.events};
+    plan->lane_count = 1;
+    slots[BATCH].class = PLEAT__CLASS_DYNAMIC;
+    slots[BATCH].place = PLEAT__NOWHERE;
+    slots[BATCH].lane = 0;
+    assert_ok(pleat_plan_verify(plan, j.trace));
+    plan->lanes[0].begin_at = 4; /* as long as `BATCH` lives, but for an event */
+    plan->lanes[0].end_at = 3;
+    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
+    pleat_plan_free(plan);
+    pleat_trace_free(j.trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -581,6 +603,7 @@ int main(void)
         cmocka_unit_test(verify_counts_frees_as_streams_have_them),
         cmocka_unit_test(verify_holds_what_outlives_its_iteration_against_the_one_before),
         cmocka_unit_test(verify_holds_what_lies_in_a_lane_against_the_trace),
+        cmocka_unit_test(verify_lane_that_never_ends_is_there_for_all),
     };
     return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
 }
