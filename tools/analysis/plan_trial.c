@@ -18,10 +18,11 @@
 #define CHUNK_BYTES (2u << 20) /* of the host backend, as of GPUs */
 #define ROOM        2u         /* times the plan's memory that the device has at least */
 /* Learning does as well or better where the plan takes more of an iteration's time by more than
- * 1/SLOWER (half and twice: docs/decisions.md, D270), takes more memory, saves less than 1/SAVED of
- * it where more than 1/SAVED of the requests have no place (D496), or has none for more than
- * 1/NEARLY of them and as many change from iteration to iteration: another run's will fit it even
- * less (D279). Where they are the same those are an evaluation's, say (D536). */
+ * 1/SLOWER (half and twice: docs/decisions.md, D270), or takes more memory. Where over 1/NEARLY of
+ * an iteration's requests change from one to the next, also where it saves less than 1/SAVED of the
+ * memory while more than 1/SAVED of the requests have no place (D496), or where more than 1/NEARLY
+ * have none: another run's will fit it even less (D279). Where they are the same each time those
+ * without a place are an evaluation's, say (D536). */
 #define SAVED  1000u
 #define SLOWER 200u
 #define NEARLY 16u
@@ -47,7 +48,8 @@ static plan_figures figures_of(const replay_result *result)
 static plan_reason loses(const plan_trial *trial, const plan_figures *with)
 {
     const plan_figures *without = &trial->learned;
-    uint64_t least = with->planned_share < 1 - 1.0 / SAVED ? without->bytes / SAVED : 0;
+    bool misses = trial->change && with->planned_share < 1 - 1.0 / SAVED;
+    uint64_t least = misses ? without->bytes / SAVED : 0;
     if (with->bytes > without->bytes)
         return PLAN_REASON_MEMORY;
     if (with->bytes + least > without->bytes)
