@@ -259,7 +259,7 @@ class Elastic(unittest.TestCase):
         self.assertRegex(run.stderr, r"--max 1000000 is too large: a layout of .*; plan with larger chunks \(--chunk\), or a smaller --max\n")
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"), "--x", "2,4", "--max", "99999999")
         self.assertEqual(run.returncode, 2)
-        self.assertRegex(run.stderr, r"--max 99999999 is too large: a request of \d+ bytes: at most 281474976710656 can be asked for\n")
+        self.assertRegex(run.stderr, r"--max 99999999 is too large: the iteration's requests take \d+ chunks of 2097152 bytes, one by one: at most 268435456 can be laid out\n")
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"), "--x", "2,4", "--max", "9999999999")
         self.assertEqual(run.returncode, 2)
         self.assertIn("--max 9999999999 is too large: no size that follows x is one that a request ", run.stderr)
