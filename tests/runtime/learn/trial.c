@@ -66,10 +66,37 @@ static void trial_knows_what_lives_behind_each_request(void **state)
     }
 }
 
+/* A phase of the beginning's is entered again by a job that is lost: the plan's first request is
+ * expected, before which nothing of it lives, and another one comes. */
+static void trial_goes_on_where_a_job_begins_again(void **state)
+{
+    (void)state;
+    pleat__expected items[] = {{.bytes = 100 * MIB},
+                               {.bytes = 50 * MIB},
+                               {.bytes = 3 * MIB},
+                               {.bytes = 60 * MIB},
+                               {.bytes = 2 * MIB}};
+    pleat__arena *arena;
+    pleat__matcher matcher;
+    pleat__trial trial;
+    assert_ok(pleat__arena_create(&arena));
+    assert_ok(pleat__matcher_init(&matcher, arena, items, 3, 5));
+    pleat__trial_begin(&trial, arena, &matcher, &plan);
+    assert_int_equal(pleat__matcher_next(&matcher, items[0].bytes, 0), 0);
+    assert_true(pleat__trial_step(&trial, &matcher, items[0].bytes, false, 100 * MIB));
+    pleat__matcher_jump(&matcher, 0);
+    assert_int_equal(pleat__matcher_next(&matcher, 4096, 0), PLEAT__NO_ITEM);
+    assert_true(pleat__trial_step(&trial, &matcher, 4096, true, 100 * MIB + 4096));
+    pleat__trial_end(&trial);
+    pleat__matcher_release(&matcher);
+    pleat__arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trial_knows_what_lives_behind_each_request),
+        cmocka_unit_test(trial_goes_on_where_a_job_begins_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
