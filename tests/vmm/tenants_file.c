@@ -112,6 +112,26 @@ static void tenants_by_another_path_have_the_same_file(void **state)
     free(folder);
 }
 
+/* A second name of the ledger that is open, which another device's would have: it is refused, and
+ * not opened for that, since closing it would end the lock. */
+static void tenants_of_another_device_have_no_link_to_the_file(void **state)
+{
+    (void)state;
+    const pleat__tenant_options others = {
+        .device = "GPU-2", .device_bytes = 1 << 30, .cap_bytes = 1 << 30};
+    pleat__tenant *first, *second;
+    char name[2][256];
+    for (int i = 0; i < 2; i++)
+        snprintf(name[i], sizeof name[i], "%s/pleat-u%u-GPU-%d.tenants", pleat__tenants_folder(),
+                 geteuid(), 1 + i);
+    assert_ok(pleat__tenant_join(&options, &first));
+    assert_int_equal(link(name[0], name[1]), 0);
+    assert_result(pleat__tenant_join(&others, &second), PLEAT_E_INPUT);
+    assert_int_equal(unlink(name[1]), 0);
+    assert_int_equal(dead_to_others(), 0);
+    pleat__tenant_leave(first);
+}
+
 /* As a program does that reads its own ledger. */
 static void tenants_whose_file_is_closed_live_again_when_they_look(void **state)
 {
@@ -190,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_who_join_while_the_last_one_leaves_live),
         cmocka_unit_test(tenants_by_another_path_have_the_same_file),
+        cmocka_unit_test(tenants_of_another_device_have_no_link_to_the_file),
         cmocka_unit_test(tenants_whose_file_is_closed_live_again_when_they_look),
         cmocka_unit_test(tenants_entries_are_mended_without_the_ledgers_lock),
     };

@@ -198,7 +198,7 @@ static pleat_result open_new(pleat__ledger_file *file, const char *device, uint6
     return result;
 }
 
-/* Whether a path leads to a file that is open, by that name or by another one. */
+/* Whether a path leads to a file that is open, by that path or by another one. */
 static bool is_file(const pleat__ledger_file *file, const char *path)
 {
     struct stat there;
@@ -216,11 +216,19 @@ static pleat__ledger_file *find_file(const char *path)
     return file;
 }
 
+/* Whether the file's own name, which says whose ledger and which device's it is, is the path's. */
+static bool is_called_so(const pleat__ledger_file *file, const char *path)
+{
+    return strcmp(strrchr(file->path, '/'), strrchr(path, '/')) == 0;
+}
+
 /* With files_lock. */
 static pleat_result open_once(const char *path, const char *device, uint64_t device_bytes,
                               long group, pleat__ledger_file **out)
 {
     pleat__ledger_file *file = find_file(path);
+    if (file != NULL && !is_called_so(file, path))
+        return distrust(path, "it is no plain file with one name");
     if (file == NULL) {
         file = calloc(1, sizeof *file);
         if (file == NULL)
