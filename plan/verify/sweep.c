@@ -10,7 +10,8 @@
  *         the set is one bit for each in their sorted order, with summaries of 64 bits each above:
  *         a neighbour is found in a few steps.
  * V7      A sweep over physical addresses: two pieces of different streams overlap at no time, as
- * far as they do not lie on handed chunks. Who is on those is counted while V6 sweeps over time.
+ *         far as they do not lie on handed chunks. Who is on those is counted while V6 sweeps over
+ *         time.
  *
  * Lanes take part as tenants of the steady iteration. A lane's stream is that of the requests it is
  * for, which must agree, and it is there while any of them lives.

@@ -27,9 +27,10 @@
  * part three is sweep.c's:
  *
  *   V6  what is live at the same time does not overlap in physical bytes: slots of one sequence,
- *       persistent slots and everything, lanes and slots, lanes and lanes; a lane is there while
- * the iteration's requests live that it is for V7  slots of different streams share physical bytes
- * only on the chunks that the plan says are handed over, and are on no such chunk at the same time
+ *       persistent slots and everything, lanes and slots, lanes and lanes. A lane is there while
+ *       the requests of the iteration live that it is for
+ *   V7  slots of different streams share physical bytes only on the chunks that the plan says are
+ *       handed over, and are on no such chunk at the same time
  *
  *   V10 handed chunks exist and are in ascending order, no two runs of them side by side
  *
