@@ -75,12 +75,14 @@ static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zon
 }
 
 /* The shortest free beginning of a handle whose end is in use that holds the rest beyond whole
- * chunks: where the view ends. As much of it as is missing. Not of the handle that the view begins
- * with: free as a whole later on, it would be given out twice where the view is used again. */
+ * chunks: where the view ends. As much of it as is missing. Where memory is short also one of
+ * whole chunks alone. Not of the handle that the view begins with: free as a whole later on, it
+ * would be given out twice where the view is used again. */
 static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zone, uint32_t missing,
-                            pleat__run head)
+                            pleat__run head, bool is_short)
 {
     uint32_t full = heap->pool->occupancy.full, rest = missing & (full - 1);
+    rest = rest == 0 && is_short && missing != 0 ? full : rest;
     pleat__run tail = {0, 0}, run = pleat__free_runs_best(zone, rest);
     for (uint32_t looks = 0; rest != 0 && looks < LOOKS && run.count != 0;
          looks++, run = pleat__free_runs_larger(zone, run)) {
@@ -119,7 +121,7 @@ static bool gather_next(void *context, uint32_t first)
 
 /* Fills heap->gathered with the chunks of a view, in which the request begins at granule *offset;
  * *missing granules were not found. */
-static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granules,
+static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granules, bool is_short,
                            uint32_t *offset, uint32_t *missing)
 {
     const pleat__free_runs *zone = &heap->zones[zone_index];
@@ -134,7 +136,7 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
         *offset = head.begin - handle.begin;
         *missing -= head.count;
     }
-    pleat__run tail = find_tail(heap, zone, *missing, head);
+    pleat__run tail = find_tail(heap, zone, *missing, head, is_short);
     *missing -= tail.count;
     gathering whole = {.heap = heap, .missing = *missing};
     pleat__heap_each_whole(heap, zone_index, gather_next, &whole);
@@ -161,7 +163,7 @@ static bool would_join(const pleat__heap *heap, pleat__run head, pleat__run tail
 /* The most granules of a tail, whatever is missing. */
 static uint32_t longest_tail(const pleat__heap *heap, const pleat__free_runs *zone, pleat__run head)
 {
-    uint32_t full = heap->pool->occupancy.full, most = 0;
+    uint32_t most = 0;
     pleat__run run = pleat__free_runs_largest(zone);
     for (uint32_t looks = 0; looks < LOOKS && run.count > most;
          looks++, run = pleat__free_runs_smaller(zone, run)) {
@@ -171,8 +173,6 @@ static uint32_t longest_tail(const pleat__heap *heap, const pleat__free_runs *zo
         if (handle.count == 0 || part == handle.count || part > run.count || is_head ||
             would_join(heap, head, handle))
             continue;
-        /* One is looked for where there is a rest beyond whole chunks. */
-        part -= part % full == 0;
         most = part > most ? part : most;
     }
     return most;
@@ -328,12 +328,13 @@ static bool is_next_to_nothing(uint32_t granules, uint32_t missing)
 typedef struct finding {
     uint32_t offset; /* granule of what was gathered in which it begins */
     pleat__supplied supplied;
-    bool least;  /* no more memory is asked for than it needs */
+    bool least;  /* memory is short: no more is asked for than it needs */
     bool placed; /* it fits elsewhere meanwhile, and that is occupied */
 } finding;
 
 /* Memory for a request of which `missing` granules are not free. Where there is none for more than
- * it needs `least` is set, and nothing is refused. */
+ * it needs, or less may be missing where memory is short, `least` is set, and nothing is refused.
+ */
 static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t missing,
                            finding *found)
 {
@@ -344,9 +345,12 @@ static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, u
     if (pleat__space_room(pool->space) < chunks * pool->page_bytes)
         chunks = needed;
     pleat_result result = pleat__heap_supply(heap, zone, chunks, &found->supplied);
-    found->least = chunks != needed && pleat__is_shortage(result);
+    bool may_do = chunks != needed || missing % pool->occupancy.full == 0;
+    if (found->least || !may_do || !pleat__is_shortage(result))
+        return result;
+    found->least = true;
     /* The attempt may have left the lock. */
-    return found->least ? pleat__heap_sync(heap) : result;
+    return pleat__heap_sync(heap);
 }
 
 static uint32_t from_others(const finding *found)
@@ -364,7 +368,7 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
     found->placed = in_one_run(heap, granules, zone, place);
     if (found->placed)
         return PLEAT_OK;
-    PLEAT_TRY(gather(heap, zone, granules, &found->offset, &missing));
+    PLEAT_TRY(gather(heap, zone, granules, found->least, &found->offset, &missing));
     while (missing != 0) {
         pleat_result result = PLEAT_OK;
         uint32_t before = from_others(found);
@@ -378,7 +382,7 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
         if (found->placed)
             break;
         PLEAT_TRY(result);
-        PLEAT_TRY(gather(heap, zone, granules, &found->offset, &missing));
+        PLEAT_TRY(gather(heap, zone, granules, found->least, &found->offset, &missing));
     }
     return PLEAT_OK;
 }

@@ -305,6 +305,32 @@ static void handles_that_cannot_be_stitched_do_not_fit(void **state)
     end(&f);
 }
 
+/* Where memory is short a view ends with whole chunks of a handle that is in use behind them, too:
+ * two of them, two with which it begins, and three that are new hold seven. */
+static void handles_in_use_lend_whole_chunks_where_memory_is_short(void **state)
+{
+    (void)state;
+    static const uint32_t chunks[] = {2, 2, 4, 2, 2};
+    fixture f;
+    begin(&f, 0);
+    job_tensor all = job_alloc(&f.j, 3ull * BLOCK * CHUNK, 0);
+    job_free(&f.j, &all);
+    assert_ok(pleat_set_budget(f.j.runtime, (uint64_t)(FILLER + 3 * BLOCK + 3) * CHUNK));
+    for (int t = 0; t < 5; t++)
+        f.tensors[t] = job_alloc(&f.j, (uint64_t)chunks[t] * CHUNK, 0);
+    assert_int_equal(stats_of(&f).physical_bytes, (uint64_t)(FILLER + 3 * BLOCK) * CHUNK);
+    job_free(&f.j, &f.tensors[1]);
+    job_free(&f.j, &f.tensors[3]);
+    for (uint64_t wanted = 6; wanted <= 7; wanted++) {
+        job_tensor large = job_alloc(&f.j, wanted * CHUNK, 0);
+        job_free(&f.j, &large);
+    }
+    pleat_va address;
+    assert_result(pleat_alloc(f.j.runtime, 7 * CHUNK + 1, 0, &address), PLEAT_E_BUDGET);
+    drain(&f);
+    end(&f);
+}
+
 /* A backend whose device has no memory, and which has a tensor freed, by another thread, when it
  * is asked for some. */
 static struct {
@@ -378,6 +404,7 @@ int main(void)
         cmocka_unit_test(handles_in_use_stay),
         cmocka_unit_test(handles_survive_every_failing_verb),
         cmocka_unit_test(handles_that_cannot_be_stitched_do_not_fit),
+        cmocka_unit_test(handles_in_use_lend_whole_chunks_where_memory_is_short),
         cmocka_unit_test(handles_freed_meanwhile_hold_it_all),
     };
     return cmocka_run_group_tests_name("handles", tests, NULL, NULL);
