@@ -4,7 +4,7 @@
  * 1. Two-ended policies: long-lived items (at least as long as a quantile of all lives) take the
  *    lowest hole, the others the highest. This is by far the strongest cheap heuristic on training
  *    jobs.
- * 2. Where that takes more chunks than the cap, pure paging, the bound that any layout keeps.
+ * 2. Where that takes more chunks than the floor, pure paging, the bound that any layout keeps.
  * 3. Squeaky wheel under a limit one chunk below the best: the item that found no room is placed
  *    ahead of the sweep from then on, up to SQUEAKS of them.
  *
@@ -39,7 +39,6 @@ typedef struct search {
     uint32_t reserved[SQUEAKS];   /* positions in births */
     uint32_t reserved_count;
     uint32_t stuck; /* of the last sweep */
-    uint32_t cap;
     uint64_t work_limit;
 } search;
 
@@ -76,7 +75,7 @@ static uint64_t cost_of(const pleat__try *a)
 
 static bool is_close(const search *s, const pleat__try *a)
 {
-    return a->chunks <= s->cap + s->cap / TOLERANCE;
+    return a->chunks <= s->job->floor + s->job->floor / TOLERANCE;
 }
 
 static bool better(const search *s, const pleat__try *a, const pleat__try *b)
@@ -114,7 +113,7 @@ static bool spent(const search *s)
 /* No try could be better. */
 static bool perfect(const search *s)
 {
-    return s->best->chunks <= s->cap && s->best->view_pages == 0;
+    return s->best->chunks <= s->job->floor && s->best->view_pages == 0;
 }
 
 /* Policies come in an order that begins in the middle and goes out in big steps: the budget may end
@@ -126,14 +125,14 @@ static void set_policy(search *s, uint32_t index)
         s->policy[b] = life_of(s->job, b) >= limit ? PLEAT__FOLD_LOW : PLEAT__FOLD_HIGH;
 }
 
-/* All policies from the cap on. */
+/* All policies from the floor on. */
 static pleat_result try_policies(search *s)
 {
     bool kept;
     s->reserved_count = 0;
     for (uint32_t i = 0; i < POLICIES && !spent(s) && !perfect(s); i++) {
         set_policy(s, i);
-        PLEAT_TRY(attempt(s, s->cap, s->best->chunks, false, &kept));
+        PLEAT_TRY(attempt(s, s->job->floor, s->best->chunks, false, &kept));
         s->chunks_of[i] = s->next->chunks;
     }
     return PLEAT_OK;
@@ -171,7 +170,7 @@ static uint32_t next_policy(const search *s, bool *used)
 static pleat_result squeak(search *s)
 {
     bool kept = true;
-    while (kept && s->best->chunks > s->cap && !spent(s)) {
+    while (kept && s->best->chunks > s->job->floor && !spent(s)) {
         bool used[POLICIES] = {false};
         uint32_t limit = s->best->chunks - 1, policy;
         kept = false;
@@ -189,18 +188,14 @@ static pleat_result run(search *s)
     PLEAT_TRY(pleat__quantiles(s->job->arena, life_of, s->job, s->job->birth_count, s->limits));
     memset(s->chunks_of, 0xff, sizeof s->chunks_of);
     PLEAT_TRY(try_policies(s));
-    if (s->best->chunks > s->cap)
-        PLEAT_TRY(attempt(s, s->cap, s->best->chunks, true, &kept));
+    if (s->best->chunks > s->job->floor)
+        PLEAT_TRY(attempt(s, s->job->floor, s->best->chunks, true, &kept));
     return s->best->chunks != UINT32_MAX ? squeak(s) : PLEAT_OK;
 }
 
 pleat_result pleat__fold_search(pleat__fold_job *job, pleat__try *best, pleat__try *next)
 {
-    search s = {.job = job,
-                .best = best,
-                .next = next,
-                .cap = job->floor,
-                .work_limit = job->work + WORK_OF_ONE_PASS};
+    search s = {.job = job, .best = best, .next = next, .work_limit = job->work + WORK_OF_ONE_PASS};
     pleat_result result = PLEAT_OK;
     s.policy = pleat__arena_alloc(job->arena, job->birth_count + 1u);
     if (s.policy == NULL)
