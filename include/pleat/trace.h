@@ -76,7 +76,7 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add_site(pleat_trace *trace, 
                                                             size_t length, uint32_t *index);
 /* Appends a copy. The event is checked: an ALLOC's request is the next new number, a free's is
  * live, its label, stream and site were added before (the first stream too), sizes are at most
- * 2^48. PLEAT_E_INPUT when not. */
+ * 2^48, and there are at most 2^25 events. PLEAT_E_INPUT when not. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_trace_add(pleat_trace *trace,
                                                        const pleat_trace_event *event);
 

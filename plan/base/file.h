@@ -12,6 +12,9 @@
 /* Whether nobody but this user can have made a file or a folder what it is. */
 bool pleat__file_is_own(const struct stat *status);
 
+/* Bytes of a trace, a recording or a plan, at most, and of what a gzipped one unfolds to. */
+#define PLEAT__FILE_MOST (2ull << 30)
+
 /* Reads all of a file (or of a pipe) into `arena`. PLEAT_E_IO when it cannot be read, PLEAT_E_INPUT
  * when it is longer than `limit` bytes. */
 PLEAT_NODISCARD pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *arena,

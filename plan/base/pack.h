@@ -22,7 +22,6 @@
 #define PLEAT__PACK_RECORD_ITEMS 32768u     /* about as many numbers as are written into one */
 #define PLEAT__PACK_DEPTH        4
 #define PLEAT__PACK_TEXT_BYTES   65535u /* the longest text */
-#define PLEAT__PACK_FILE_BYTES   (2ull << 30)
 
 typedef struct pleat__pack_reader {
     const char *path; /* for messages */

@@ -21,6 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A row is three events, behind one mark. */
+#define ROWS_MOST ((PLEAT__TRACE_EVENTS_MOST - 1) / 3)
+
 enum { ID, LOWER, UPPER, SIZE, COLUMNS };
 static const char *const names[COLUMNS] = {"id", "lower", "upper", "size"};
 
@@ -174,9 +177,8 @@ static pleat_result read_row(table *t, text line)
     PLEAT_TRY(read_number(t, fields[SIZE], names[SIZE], &made.size));
     if (made.upper < made.lower)
         return fail(t, "'upper' is below 'lower'");
-    /* The two ends of each row's request are numbered in 32 bits (plan/model/requests.h). */
-    if (t->count == UINT32_MAX / 2)
-        return fail(t, "more than %u rows", UINT32_MAX / 2);
+    if (t->count == ROWS_MOST)
+        return fail(t, "more than %u rows; cut the table down to fewer", ROWS_MOST);
     PLEAT_TRY(pleat__arena_grow(t->arena, &t->rows, &t->capacity, t->count, sizeof made));
     t->rows[t->count++] = made;
     return PLEAT_OK;

@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-#define FILE_MOST (2ull << 30) /* bytes of a file, and of what a gzipped one unfolds to */
-
 typedef struct bytes {
     uint8_t *data;
     size_t size;
@@ -111,7 +109,7 @@ static pleat_result decode(const char *path, const bytes *all, int device, bool 
 pleat_result pleat__import_bytes(const char *path, pleat__arena *arena, uint8_t **data,
                                  size_t *size)
 {
-    return pleat__file_read_any(path, FILE_MOST, arena, data, size);
+    return pleat__file_read_any(path, PLEAT__FILE_MOST, arena, data, size);
 }
 
 static pleat_result read_any(const char *path, int device, bool *devices, pleat__trace_form *form,

@@ -68,6 +68,10 @@ typedef struct pleat__refusal {
 pleat__refusal pleat__trace_refusal(const pleat_trace *trace);
 void pleat__trace_set_refusal(pleat_trace *trace, const pleat__refusal *refusal);
 
+/* Events of a trace, at most (D528): some 2 GiB of host memory. A gzipped file of 2 MiB could
+ * unfold to a thousand million of them. */
+#define PLEAT__TRACE_EVENTS_MOST (32u << 20)
+
 /* The forms themselves, from bytes; `path` is for messages, `devices` as above, or NULL. */
 PLEAT_NODISCARD pleat_result pleat__trace_decode(const char *path, const uint8_t *bytes,
                                                  size_t size, pleat_trace **out);

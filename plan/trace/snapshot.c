@@ -162,6 +162,16 @@ static pleat_result read_fields(importer *s, const value *dict, fields *out)
     return PLEAT_OK;
 }
 
+/* The same of what becomes an entry: a dict of two keys is a byte, MARK, two pairs of two opcodes
+ * of two bytes, and SETITEMS, which are 11 bytes. */
+#define ENTRY_LEAST 10u
+static pleat_result add_entry(importer *s, pleat__entries *to, const pleat__entry *added)
+{
+    if (to->count >= s->size / ENTRY_LEAST)
+        return fail(s, "the same values are listed again and again");
+    return pleat__entries_add(&s->recording, to, added);
+}
+
 /* A whole number from 0; `fallback` where there is none, if that is allowed. */
 static pleat_result read_number(const importer *s, const fields *from, enum word word,
                                 const uint64_t *fallback, uint64_t *out)
@@ -374,7 +384,7 @@ static pleat_result read_event(importer *s, const value *event, uint64_t *time_u
     }
     if (made.action == PLEAT__ACTION_ALLOC)
         PLEAT_TRY(pleat__frames_site(&s->frames, from.of[WORD_FRAMES], &made.site));
-    return pleat__entries_add(&s->recording, &s->recording.events, &made);
+    return add_entry(s, &s->recording.events, &made);
 }
 
 /* Where frees are never completed, they are at once. */
@@ -433,7 +443,7 @@ static pleat_result read_block(importer *s, const value *block, uint64_t stream,
         state->word != WORD_ACTIVE_AWAITING_FREE)
         return PLEAT_OK;
     PLEAT_TRY(read_block_size(s, &from, size, &made.size));
-    return pleat__entries_add(&s->recording, &s->recording.finals, &made);
+    return add_entry(s, &s->recording.finals, &made);
 }
 
 static pleat_result read_segment(importer *s, const value *segment)
@@ -453,7 +463,7 @@ static pleat_result read_segment(importer *s, const value *segment)
         made.action = PLEAT__ACTION_SEGMENT_MAP;
     PLEAT_TRY(read_number(s, &from, WORD_ADDRESS, NULL, &made.address));
     PLEAT_TRY(read_number(s, &from, WORD_TOTAL_SIZE, NULL, &made.size));
-    PLEAT_TRY(pleat__entries_add(&s->recording, &s->recording.finals, &made));
+    PLEAT_TRY(add_entry(s, &s->recording.finals, &made));
     const node *blocks = list_of(from.of[WORD_BLOCKS]);
     uint32_t count = blocks ? blocks->count : 0;
     uint64_t address = made.address;

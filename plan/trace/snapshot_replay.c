@@ -28,7 +28,7 @@
 
 #include <stdlib.h>
 
-#define ENTRIES_MOST (32u << 20)
+#define ENTRIES_MOST (16u << 20)
 
 /* What is at an address now. */
 enum { STATE_UNSEEN, STATE_LIVE, STATE_FREE_REQUESTED, STATE_GONE };

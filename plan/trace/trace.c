@@ -9,6 +9,7 @@
  *       are equal; texts are UTF-8
  *   T4  a size is at most 2^48, and what is live at once, rounded to 512, at most 2^56: sums of
  *       live bytes cannot overflow
+ *   T5  there are at most PLEAT__TRACE_EVENTS_MOST events, and TEXTS_MOST labels or sites
  */
 #include <internal/error.h>
 #include <internal/hash.h>
@@ -22,6 +23,7 @@
 #define SIZE_MOST    (1ull << 48)
 #define LIVE_MOST    (1ull << 56)
 #define TEXT_LONGEST 65535u
+#define TEXTS_MOST   (4u << 20) /* of labels, and of sites */
 
 enum { STATE_LIVE, STATE_FREE_REQUESTED, STATE_FREED };
 
@@ -144,8 +146,8 @@ static pleat_result append_text(pleat_trace *trace, texts *all, const char *byte
     size_t good = pleat__utf8_prefix(bytes, length, length);
     if (good != length)
         return pleat__fail(PLEAT_E_INPUT, "a %s is UTF-8, and byte %zu of it is not", what, good);
-    if (all->count == EMPTY)
-        return pleat__fail(PLEAT_E_INPUT, "a trace has at most %u %ss", EMPTY, what);
+    if (all->count == TEXTS_MOST)
+        return pleat__fail(PLEAT_E_INPUT, "a trace has at most %u %ss", TEXTS_MOST, what);
     PLEAT_TRY(pleat__arena_grow(trace->arena, &all->items, &all->capacity, all->count,
                                 sizeof *all->items));
     char *copy = pleat__arena_alloc(trace->arena, length + 1);
@@ -228,8 +230,6 @@ static pleat_result begin_life(pleat_trace *trace, lives *all, const pleat_trace
     if (event->request != all->count)
         return pleat__fail(PLEAT_E_INPUT, "%s %u where %zu comes next", what, event->request,
                            all->count);
-    if (all->count == UINT32_MAX)
-        return pleat__fail(PLEAT_E_INPUT, "a trace has at most %u of %s", UINT32_MAX, what);
     if (event->size > SIZE_MOST)
         return pleat__fail(PLEAT_E_INPUT, "%s %u has %llu bytes, more than any device", what,
                            event->request, (unsigned long long)event->size);
@@ -303,6 +303,9 @@ pleat_result pleat_trace_add(pleat_trace *trace, const pleat_trace_event *given)
         return pleat__fail(PLEAT_E_INPUT, "site %u of %zu", event.site, trace->sites.count);
     if (event.stream >= trace->stream_count)
         return pleat__fail(PLEAT_E_INPUT, "stream %u of %zu", event.stream, trace->stream_count);
+    if (trace->event_count == PLEAT__TRACE_EVENTS_MOST)
+        return pleat__fail(PLEAT_E_INPUT, "more than %u events; record fewer iterations",
+                           PLEAT__TRACE_EVENTS_MOST);
     PLEAT_TRY(pleat__arena_grow(trace->arena, &trace->events, &trace->event_capacity,
                                 trace->event_count, sizeof event));
     PLEAT_TRY(check_event(trace, &event));

@@ -385,6 +385,10 @@ static pleat_result read_all(reader *r)
     PLEAT_TRY(read_header(r, header));
     pleat_trace_set_device_bytes(r->trace, header[HEADER_DEVICE_BYTES]);
     r->events = header[HEADER_EVENTS];
+    if (r->events > PLEAT__TRACE_EVENTS_MOST)
+        return pleat__pack_fail(&r->pack,
+                                "%llu events, and at most %u are read; record fewer iterations",
+                                (unsigned long long)r->events, PLEAT__TRACE_EVENTS_MOST);
     PLEAT_TRY(pleat__pack_texts(&r->pack, header[HEADER_LABELS], take_label, r->trace));
     PLEAT_TRY(pleat__pack_rows(&r->pack, header[HEADER_STREAMS], 1, take_stream, r->trace));
     PLEAT_TRY(pleat__pack_texts(&r->pack, header[HEADER_SITES], take_site, r->trace));
@@ -412,7 +416,7 @@ pleat_result pleat_trace_read(const char *path, pleat_trace **out)
     PLEAT_TRY(pleat__arena_create(&arena));
     uint8_t *bytes;
     size_t size;
-    pleat_result result = pleat__file_read_any(path, PLEAT__PACK_FILE_BYTES, arena, &bytes, &size);
+    pleat_result result = pleat__file_read_any(path, PLEAT__FILE_MOST, arena, &bytes, &size);
     if (result == PLEAT_OK)
         result = pleat__trace_decode(path, bytes, size, out);
     pleat__arena_destroy(arena);

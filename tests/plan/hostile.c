@@ -277,6 +277,17 @@ static void hostile_references_end(void **state)
     add_repeated(&bytes, "h\x41", 2, 10000);
     ADD(&bytes, "e.");
     expect("block of blocks", decode_snapshot(&bytes), PLEAT_E_INPUT, "again and again");
+    bytes.size = 0;
+    /* One event 10,000 times, in two bytes each. */
+    ADD(&bytes, "\x80\x04}(\x8c\x0d"
+                "device_traces](](}(\x8c\x06"
+                "action\x8c\x05"
+                "alloc\x8c\x04sizeK\x10\x8c\x04"
+                "addrK\x01uq\x05");
+    add_repeated(&bytes, "h\x05", 2, 10000);
+    ADD(&bytes, "eeu.");
+    expect("event of events", decode_snapshot(&bytes), PLEAT_E_INPUT,
+           "device_traces[0][2006]: the same values are listed again and again");
     test_bytes_free(&block);
     test_bytes_free(&bytes);
 }
@@ -396,7 +407,7 @@ static void add_text(test_bytes *bytes, uint8_t letter, uint32_t length)
 static void hostile_labels_are_not_read_again(void **state)
 {
     (void)state;
-    enum { TURNS = 100000, LABEL = 60000, OTHERS = 1 << 20 };
+    enum { TURNS = 100000, LABEL = 60000, OTHERS = 2 << 20 };
     test_bytes bytes = {0};
     ADD(&bytes, "\x80\x04}(K\x00"); /* a key that says nothing */
     add_text(&bytes, 'x', OTHERS);
@@ -452,7 +463,9 @@ static void hostile_traces_are_refused(void **state)
          "byte 26: the file is cut off: 18446744073709551615 rows"},
         {"['pleat trace', 1, 0, 0, 18446744073709551615, 0]",
          "byte 26: the file is cut off: 18446744073709551615 rows"},
-        {"['pleat trace', 1, 0, 0, 0, 18446744073709551615]", "record 1 at byte 26: the file ends"},
+        {"['pleat trace', 1, 0, 0, 0, 33554432]", "record 1 at byte 22: the file ends"},
+        {"['pleat trace', 1, 0, 0, 0, 33554433]",
+         "record 0 at byte 0: 33554433 events, and at most 33554432 are read"},
         {"['pleat trace', 1, 0, 1, 0, 0]", "1 rows of 1 should follow"},
         {"['pleat trace', 1, 0, 1, 0, 0] ['']", "label 0 again"},
         {"['pleat trace', 1, 0, 2, 0, 0] ['a', 'a']", "item 1: label 1 again"},
