@@ -47,7 +47,40 @@ def doubled(snapshot):
     return snapshot
 
 
+def used_by_another_stream():
+    """Six iterations, in each of which a tensor is freed that another stream uses still while the next one is made."""
+    events = []
+
+    def add(action, tensor):
+        events.append({"action": action, "addr": tensor << 32, "size": 32 * MIB, "stream": 0, "time_us": len(events),
+                       "user_metadata": "iter=%d" % (tensor // 2)})
+
+    for first in range(2, 14, 2):
+        add("alloc", first)
+        add("free_requested", first)
+        add("alloc", first + 1)
+        for tensor in first, first + 1:
+            add("free_completed", tensor)
+    return {"segments": [], "device_traces": [events]}
+
+
 class Compare(unittest.TestCase):
+    def test_what_another_stream_uses_lives(self):
+        """As `pleat explain`, `pleat plan` and `pleat import` say: no allocator has its memory before."""
+        path = os.path.join(self.folder.name, "used.pickle")
+        with open(path, "wb") as file:
+            pickle.dump(used_by_another_stream(), file)
+        of_import = json.loads(run("import", path, "--json").stdout)
+        of_explain = json.loads(run("explain", path, "--json").stdout)
+        of_plan = json.loads(run("plan", path, "--json").stdout)
+        self.assertEqual(of_explain["max_live_bytes"], 64 * MIB)
+        self.assertEqual(of_plan["max_live_bytes"], 64 * MIB)
+        self.assertEqual(of_import["peak_live_bytes"], 64 * MIB)
+        for policy, result in compare(path, "--no-fit")[1].items():
+            with self.subTest(policy=policy):
+                self.assertEqual(result["peak_live_bytes"], 64 * MIB)
+                self.assertEqual(result["steady_peak_live_bytes"], 64 * MIB)
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()

@@ -66,7 +66,8 @@ typedef struct pass {
     /* The same at the start of the steady part, of the 31st iteration, and at the last mark. */
     tally steady_begun, late_begun, last;
     uint64_t steady_ordered;
-    uint64_t bytes; /* asked for in the steady part */
+    uint64_t bytes;           /* asked for in the steady part */
+    uint64_t live, peak_live; /* of the recording, at the positions (plan/model/requests.h) */
     uint64_t steady_slot_bytes, steady_lane_bytes;
     bool steady; /* it has begun */
 } pass;
@@ -176,8 +177,9 @@ static pleat_result begin_iteration(pass *p)
         p->steady_slot_bytes = stats.planned_bytes;
         p->steady_lane_bytes = stats.lane_bytes;
         p->steady_ordered = stats.streams_ordered;
-        p->result->peak_live_bytes = stats.peak_live_bytes;
+        p->result->peak_live_bytes = p->peak_live;
         p->result->peak_physical_bytes = stats.peak_physical_bytes;
+        p->peak_live = p->live;
         pleat_reset_peaks(p->runtime);
     }
     if (p->next_mark <= REPLAY_FIRST) {
@@ -326,6 +328,16 @@ static pleat_result begin_iterations(pass *p, uint32_t position)
     return result;
 }
 
+/* An allocation, or the end of a life. What is freed and still used by another stream lives until
+ * that is done with it: no allocator has its memory before. So what lives is the recording's, and
+ * the same for every policy. */
+static void count_live(pass *p, const pleat_trace_event *event)
+{
+    uint64_t size = pleat__rounded(event->size);
+    p->live += event->kind == PLEAT_EVENT_ALLOC ? size : -size;
+    p->peak_live = p->live > p->peak_live ? p->live : p->peak_live;
+}
+
 static pleat_result replay_events(pass *p)
 {
     const replay_script *s = p->script;
@@ -358,6 +370,8 @@ static pleat_result replay_events(pass *p)
         if (result == PLEAT_OK)
             result = events[i].kind == PLEAT_EVENT_ALLOC ? replay_alloc(p, &events[i])
                                                          : replay_free(p, i);
+        if (result == PLEAT_OK)
+            count_live(p, &events[i]);
         if (result == PLEAT_OK && watch != NULL) {
             pleat_stats stats = pleat_stats_of(p->runtime);
             watch->event(watch->self, position, &stats);
@@ -417,7 +431,7 @@ static void take_steady_figures(pass *p, const pleat_stats *stats)
     const tally end = tally_now(p, stats);
     const replay_verbs all = verbs_between(&p->steady_begun.verbs, &end.verbs);
     r->steady_iterations = r->iterations - replay_steady_mark(p->script);
-    r->steady_peak_live_bytes = stats->peak_live_bytes;
+    r->steady_peak_live_bytes = p->peak_live;
     r->steady_peak_physical_bytes = stats->peak_physical_bytes;
     r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
     r->steady_planned_share = planned_between(&p->steady_begun, &end);
@@ -442,8 +456,8 @@ static void take_figures(pass *p, bool ended)
     r->stats = stats;
     r->iterations =
         ended ? replay_whole_iterations(p->script) : (p->next_mark > 0 ? p->next_mark - 1 : 0);
-    if (stats.peak_live_bytes > r->peak_live_bytes)
-        r->peak_live_bytes = stats.peak_live_bytes;
+    if (p->peak_live > r->peak_live_bytes)
+        r->peak_live_bytes = p->peak_live;
     if (stats.peak_physical_bytes > r->peak_physical_bytes)
         r->peak_physical_bytes = stats.peak_physical_bytes;
     if (stats.virtual_bytes > r->peak_virtual_bytes)
