@@ -6,10 +6,9 @@
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/replay/devices.h>
+#include <tools/replay/replay.h>
 
 #include <internal/error.h>
-#include <internal/range.h>
-#include <plan/model/requests.h>
 #include <plan/trace/import.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +26,7 @@ typedef struct options {
 /* What a trace holds. */
 typedef struct summary {
     uint64_t kinds[PLEAT_EVENT_SEGMENT_FREE + 1];
-    uint64_t peak_live_bytes; /* rounded to 512, as plan/model/requests.h says when a life ends */
+    uint64_t peak_live_bytes;
     uint64_t peak_segment_bytes;
     bool devices[UINT8_MAX + 1];
 } summary;
@@ -35,28 +34,16 @@ typedef struct summary {
 static summary summarize(const pleat_trace *trace)
 {
     summary s = {0};
-    uint16_t busiest[UINT8_MAX + 1];
-    uint64_t live = 0, segments = 0;
-    size_t count = pleat_trace_event_count(trace);
+    uint64_t segments = 0;
     const pleat_trace_event *events = pleat_trace_events(trace);
-    for (size_t i = 0; i < count; i++) {
-        uint8_t device = events[i].device;
-        if (!s.devices[device])
-            busiest[device] = pleat__busiest_stream(trace, device);
-        s.devices[device] = true;
-    }
-    for (size_t i = 0; i < count; i++) {
-        uint64_t rounded = pleat__rounded(events[i].size);
+    s.peak_live_bytes = replay_peak_live(trace);
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
         s.kinds[events[i].kind]++;
-        if (events[i].kind == PLEAT_EVENT_ALLOC)
-            live += rounded;
-        else if (pleat__ends_life(&events[i], busiest[events[i].device]))
-            live -= rounded;
+        s.devices[events[i].device] = true;
         if (events[i].kind == PLEAT_EVENT_SEGMENT_ALLOC)
             segments += events[i].size;
         if (events[i].kind == PLEAT_EVENT_SEGMENT_FREE)
             segments -= events[i].size;
-        s.peak_live_bytes = live > s.peak_live_bytes ? live : s.peak_live_bytes;
         s.peak_segment_bytes = segments > s.peak_segment_bytes ? segments : s.peak_segment_bytes;
     }
     return s;

@@ -145,6 +145,10 @@ bool replay_follows_plans(const char *policy);
 PLEAT_NODISCARD pleat_result replay_requests(const pleat_trace *trace, pleat__arena *arena,
                                              uint32_t *device, pleat__requests *requests);
 
+/* The most bytes live at once, rounded to 512, on all of a trace's devices together: each until its
+ * life ends as plan/model/requests.h says. */
+uint64_t replay_peak_live(const pleat_trace *trace);
+
 /* Not an error: a request refused (result->oom). */
 PLEAT_NODISCARD pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
                                         replay_result *result);

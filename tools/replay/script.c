@@ -68,6 +68,26 @@ pleat_result replay_requests(const pleat_trace *trace, pleat__arena *arena, uint
     return pleat__marks_find(requests, &requests->marks, &requests->mark_count);
 }
 
+uint64_t replay_peak_live(const pleat_trace *trace)
+{
+    uint16_t busiest[UINT8_MAX + 1] = {0};
+    bool known[UINT8_MAX + 1] = {false};
+    uint64_t live = 0, peak = 0;
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
+        uint8_t device = events[i].device;
+        if (!known[device])
+            busiest[device] = pleat__busiest_stream(trace, device);
+        known[device] = true;
+        if (events[i].kind == PLEAT_EVENT_ALLOC)
+            live += pleat__rounded(events[i].size);
+        else if (pleat__ends_life(&events[i], busiest[device]))
+            live -= pleat__rounded(events[i].size);
+        peak = live > peak ? live : peak;
+    }
+    return peak;
+}
+
 pleat_result replay_script_write(const pleat_trace *trace, replay_script *s)
 {
     *s = (replay_script){.trace = trace};
