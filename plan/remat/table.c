@@ -17,6 +17,7 @@ typedef struct pleat__remat_cold {
     uint64_t own_ns;
     uint64_t left_ns;        /* its own cost as its set counts it */
     uint32_t node;           /* of its last eviction */
+    uint32_t refreshed;      /* the last round of refresh() that had it */
     uint32_t next, previous; /* in its set's ring */
     uint32_t *linked;
     size_t linked_count, linked_room;
@@ -112,20 +113,25 @@ static uint64_t projected(pleat__remat_table *table, uint32_t tensor)
     return ns;
 }
 
-/* Those that are there around one tensor have their cost anew. */
+/* Those that are there around one tensor have their cost anew, once a round. */
 static void refresh_around(pleat__remat_table *table, uint32_t tensor)
 {
     const cold *c = &table->cold[tensor];
     for (size_t i = 0; i < c->linked_count; i++) {
-        if (table->cold[c->linked[i]].state == THERE)
-            table->hot[c->linked[i]].projected_ns = projected(table, c->linked[i]);
+        uint32_t other = c->linked[i];
+        if (table->cold[other].state != THERE || table->cold[other].refreshed == table->round)
+            continue;
+        table->cold[other].refreshed = table->round;
+        table->hot[other].projected_ns = projected(table, other);
     }
 }
 
-/* Those around a whole set, of which `member` is one. */
+/* Those around a whole set, of which `member` is one: many members may have the same one around
+ * them, which may have as many. */
 static void refresh(pleat__remat_table *table, uint32_t member)
 {
     uint32_t at = member;
+    table->round++;
     do {
         refresh_around(table, at);
         at = table->cold[at].next;
@@ -178,6 +184,7 @@ void pleat__remat_made(pleat__remat_table *table, uint32_t tensor)
         table->cold[c->previous].next = c->next;
         c->next = c->previous = tensor;
         c->state = THERE;
+        table->round++;
         if (next != tensor)
             refresh(table, next);
         refresh_around(table, tensor);

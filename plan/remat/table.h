@@ -34,7 +34,7 @@ typedef struct pleat__remat_table {
     size_t node_count, node_room;
     uint32_t count;
     uint32_t capacity;
-    uint32_t stamp;
+    uint32_t stamp, round;
 } pleat__remat_table;
 
 /* Room for `capacity` tensors, from `arena`, which outlives the table. */

@@ -6,6 +6,7 @@
 
 #include <plan/remat/run.h>
 #include <string.h>
+#include <time.h>
 
 #define TENSORS 24u
 
@@ -151,6 +152,29 @@ static void remat_table_agrees_with_sets_by_hand(void **state)
                 assert_int_equal(table.hot[u].projected_ns, naive_projected(u));
         }
     }
+}
+
+/* Thousands of tensors are computed from two, one of which is gone: so each of them that goes joins
+ * the same set, around which the other one is told once, not once for each member. */
+static void remat_table_tells_a_neighbour_of_many_once(void **state)
+{
+    (void)state;
+    enum { RESULTS = 3000 };
+    pleat__remat_table table;
+    assert_ok(pleat__remat_table_create(arena, RESULTS + 2, &table));
+    for (uint32_t t = 0; t < RESULTS + 2; t++) {
+        assert_int_equal(pleat__remat_add(&table, 512), t);
+        pleat__remat_cost(&table, t, 1);
+        for (uint32_t from = 0; from < 2 && t >= 2; from++)
+            assert_ok(pleat__remat_link(&table, from, t));
+        pleat__remat_made(&table, t);
+    }
+    clock_t began = clock();
+    assert_ok(pleat__remat_evicted(&table, 0));
+    for (uint32_t t = 2; t < RESULTS + 2; t++)
+        assert_ok(pleat__remat_evicted(&table, t));
+    assert_int_equal(table.hot[1].projected_ns, RESULTS + 2);
+    assert_true(clock() - began < 3 * CLOCKS_PER_SEC);
 }
 
 /* ---- searches ---- */
@@ -520,6 +544,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(remat_log_bounds_its_time, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_refuses_logs_that_contradict_themselves, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(remat_table_tells_a_neighbour_of_many_once, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_computes_again_what_it_evicted, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_goes_down_long_chains, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_mutates_in_place, begin, end),
