@@ -24,6 +24,7 @@
 #include <internal/check.h>
 #include <internal/error.h>
 #include <internal/search.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A placed item that the sweep works around before it is born. */
@@ -329,14 +330,14 @@ static pleat_result reserve(pleat__sweep *sweep, uint32_t position)
     return PLEAT_OK;
 }
 
-/* Places an item ahead of the sweep, around those placed before it that it meets. Whether those
- * that live at the begin are masked already. */
+/* Places an item ahead of the sweep, around the first `others` placed before it as far as it meets
+ * them; those behind are masked already, and, where `masked`, those that live at the begin. */
 static pleat_result place_reserved(pleat__sweep *sweep, uint32_t position, uint8_t policy,
-                                   bool masked)
+                                   uint32_t others, bool masked)
 {
     const pleat__fold_job *job = sweep->job;
     uint32_t item = job->births[position], kept = sweep->masked_count;
-    for (uint32_t i = 0; i < sweep->reserved_count; i++) {
+    for (uint32_t i = 0; i < others; i++) {
         uint32_t other = sweep->reserved[i].item;
         if (!(masked && lives_at_begin(sweep, other)) &&
             pleat__items_meet(job->problem, item, other))
@@ -366,29 +367,45 @@ static pleat_result place_fixed(pleat__sweep *sweep)
     return PLEAT_OK;
 }
 
-/* What crosses the horizon: first all that lives when it begins, masked one by one as it is placed
- * (masked anew for each one, 1,600 around as many took 570 times the work), then what ends with it.
- */
-static pleat_result place_wrapping(pleat__sweep *sweep, const uint8_t *policy)
+/* Of what crosses the horizon, what lives when it begins, or what ends with it. Each of them meets
+ * all others, at its end, so each is masked as it is placed (masked anew for each one, 1,600 around
+ * as many took 570 times the work). */
+static pleat_result place_crossing(pleat__sweep *sweep, const uint8_t *policy, uint32_t fixed,
+                                   bool at_begin)
 {
     const pleat__fold_job *job = sweep->job;
-    for (uint32_t i = 0; i < sweep->reserved_count; i++)
-        if (lives_at_begin(sweep, sweep->reserved[i].item))
-            PLEAT_TRY(take_free(sweep, sweep->reserved[i].item, true));
     for (uint32_t b = 0; b < job->birth_count && !sweep->over; b++) {
         uint32_t item = job->births[b];
-        if (!pleat__item_wraps(job->problem, item) || item_of(sweep, item)->end == 0 ||
-            sweep->is_reserved[b])
+        if (!pleat__item_wraps(job->problem, item) || sweep->is_reserved[b] ||
+            (item_of(sweep, item)->end != 0) != at_begin)
             continue;
-        PLEAT_TRY(place_reserved(sweep, b, policy[b], true));
+        PLEAT_TRY(place_reserved(sweep, b, policy[b], fixed, at_begin));
         if (!sweep->over)
             PLEAT_TRY(take_free(sweep, item, true));
     }
-    PLEAT_TRY(unmask(sweep, 0));
-    for (uint32_t b = 0; b < job->birth_count && !sweep->over; b++)
-        if (pleat__item_wraps(job->problem, job->births[b]) && !sweep->is_reserved[b])
-            PLEAT_TRY(place_reserved(sweep, b, policy[b], false));
     return PLEAT_OK;
+}
+
+/* Those of the reserved items from `first` to `end` that live when the horizon begins. */
+static pleat_result mask_begin(pleat__sweep *sweep, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++)
+        if (lives_at_begin(sweep, sweep->reserved[i].item))
+            PLEAT_TRY(take_free(sweep, sweep->reserved[i].item, true));
+    return PLEAT_OK;
+}
+
+/* What crosses the horizon, around what is fixed. What only ends there may lie on fixed items that
+ * only begin there: these are asked for one by one then. */
+static pleat_result place_wrapping(pleat__sweep *sweep, const uint8_t *policy)
+{
+    const uint32_t fixed = sweep->reserved_count;
+    PLEAT_TRY(mask_begin(sweep, 0, fixed));
+    PLEAT_TRY(place_crossing(sweep, policy, fixed, true));
+    PLEAT_TRY(unmask(sweep, 0));
+    PLEAT_TRY(mask_begin(sweep, fixed, sweep->reserved_count));
+    PLEAT_TRY(place_crossing(sweep, policy, fixed, false));
+    return unmask(sweep, 0);
 }
 
 /* Everything that does not wait for its birth: what is fixed, live always, wraps around, or is
@@ -407,19 +424,17 @@ static pleat_result place_ahead(pleat__sweep *sweep, const uint8_t *policy,
         PLEAT_TRY(place_wrapping(sweep, policy));
     for (uint32_t i = 0; i < reserved_count && !sweep->over; i++)
         if (!sweep->is_reserved[reserved[i]])
-            PLEAT_TRY(place_reserved(sweep, reserved[i], policy[reserved[i]], false));
+            PLEAT_TRY(place_reserved(sweep, reserved[i], policy[reserved[i]], sweep->reserved_count,
+                                     false));
     return PLEAT_OK;
 }
 
-static void sort_reserved(pleat__sweep *sweep)
+static int compare_begins(const void *left, const void *right)
 {
-    for (uint32_t i = 1; i < sweep->reserved_count; i++) {
-        reserved_item moved = sweep->reserved[i];
-        uint32_t j = i;
-        for (; j > 0 && sweep->reserved[j - 1].begin > moved.begin; j--)
-            sweep->reserved[j] = sweep->reserved[j - 1];
-        sweep->reserved[j] = moved;
-    }
+    const reserved_item *a = left, *b = right;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    return (a->item > b->item) - (a->item < b->item);
 }
 
 /* Frees what is dead at time `now`. */
@@ -493,7 +508,8 @@ pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t *policy, const 
     memset(sweep->is_reserved, 0, job->birth_count);
     PLEAT_TRY(begin_base(sweep, limits->cap));
     PLEAT_TRY(place_ahead(sweep, policy, reserved, reserved_count));
-    sort_reserved(sweep);
+    if (sweep->reserved_count > 1)
+        qsort(sweep->reserved, sweep->reserved_count, sizeof *sweep->reserved, compare_begins);
     if (!sweep->over)
         PLEAT_TRY(sweep_all(sweep, policy, stuck));
     PLEAT_AUDIT(pleat__gaps_audit(&sweep->gaps));

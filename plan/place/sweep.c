@@ -16,7 +16,14 @@
 
 #include <internal/check.h>
 #include <internal/error.h>
+#include <internal/search.h>
 #include <plan/base/sort.h>
+
+/* A wrap that comes back, where it lies; wraps are apart. */
+struct wrap {
+    uint64_t begin, end;
+    uint32_t returns; /* rank */
+};
 
 struct sweep {
     const pleat__strip *strip;
@@ -24,8 +31,9 @@ struct sweep {
     pleat__gaps *gaps;
     uint64_t *places;
     uint64_t height;
-    uint32_t *by_place; /* wraps in order of place */
-    uint32_t rewrap;    /* the first rank at which a wrap comes back */
+    uint32_t *by_place; /* wraps in order of place, and room to sort them */
+    struct wrap *wraps; /* the same ones */
+    uint32_t rewrap;    /* the first rank at which one comes back */
 };
 
 /* A span's life as the walk sees it. */
@@ -67,26 +75,25 @@ static uint64_t lowest(const struct sweep *sweep, uint64_t size)
 /* The lowest place in a hole that no wrap comes back to while the span lives. */
 static uint64_t lowest_clear(const struct sweep *sweep, const pleat__span *span)
 {
-    const pleat__strip *strip = sweep->strip;
-    uint32_t last = last_rank(sweep, span), w = 0;
+    uint32_t last = last_rank(sweep, span), count = sweep->strip->wrap_count, w;
     pleat__gap_at at;
     for (bool any = pleat__gaps_from(sweep->gaps, 0, &at); any;
          any = pleat__gaps_next(sweep->gaps, &at)) {
         pleat__range hole = pleat__gaps_get(sweep->gaps, at);
-        uint64_t place = hole.begin, end = hole.end;
+        uint64_t place = hole.begin;
         sweep->gaps->work++;
-        for (; w < strip->wrap_count; w++) {
-            const pleat__span *wrap = &strip->spans[sweep->by_place[w]];
-            uint64_t wrap_begin = sweep->places[sweep->by_place[w]];
-            if (wrap_begin >= place + span->size || wrap_begin >= end)
+        if (hole.end - place < span->size)
+            continue;
+        PLEAT__FIRST(w, count, sweep->wraps[w].end > place);
+        for (; w < count && hole.end - place >= span->size; w++) {
+            const struct wrap *wrap = &sweep->wraps[w];
+            if (wrap->begin >= place + span->size)
                 break;
-            if (wrap_begin + wrap->size > place && return_rank(sweep, wrap) < last)
-                place = wrap_begin + wrap->size;
+            if (wrap->returns < last)
+                place = wrap->end < hole.end ? wrap->end : hole.end;
         }
-        if (place < end && end - place >= span->size)
+        if (hole.end - place >= span->size)
             return place;
-        /* Wraps are apart, so only the last one may reach into the next hole. */
-        w -= w > 0;
     }
     return lowest(sweep, span->size);
 }
@@ -112,15 +119,25 @@ static pleat_result place_wraps(struct sweep *sweep)
 {
     const pleat__strip *strip = sweep->strip;
     uint32_t count = strip->wrap_count;
+    uint32_t *by_place = pleat__arena_alloc(strip->arena, 2 * (uint64_t)count * sizeof *by_place);
+    sweep->by_place = by_place;
+    sweep->wraps = pleat__arena_alloc(strip->arena, count * sizeof *sweep->wraps);
+    if (by_place == NULL || sweep->wraps == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", count);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t span = strip->wraps[sweep->options->backward ? count - 1 - i : i];
         uint64_t place = lowest(sweep, strip->spans[span].size);
         PLEAT_TRY(take(sweep, span, place));
-        uint32_t back = return_rank(sweep, &strip->spans[span]);
-        sweep->rewrap = back < sweep->rewrap ? back : sweep->rewrap;
-        sweep->by_place[i] = span;
+        by_place[i] = span;
     }
-    pleat__sort_by_key(sweep->by_place, sweep->by_place + count, count, sweep->places);
+    pleat__sort_by_key(by_place, by_place + count, count, sweep->places);
+    for (uint32_t i = 0; i < count; i++) {
+        const pleat__span *span = &strip->spans[by_place[i]];
+        uint64_t place = sweep->places[by_place[i]];
+        uint32_t returns = return_rank(sweep, span);
+        sweep->wraps[i] = (struct wrap){place, place + span->size, returns};
+        sweep->rewrap = returns < sweep->rewrap ? returns : sweep->rewrap;
+    }
     return PLEAT_OK;
 }
 
@@ -153,14 +170,11 @@ pleat_result pleat__strip_sweep(const pleat__strip *strip,
     pleat__gaps_clear(gaps);
     for (uint32_t i = 0; i < strip->free_count; i++)
         PLEAT_TRY(pleat__gaps_give(gaps, strip->free[i]));
-    sweep.by_place =
-        pleat__arena_alloc(strip->arena, 2 * (uint64_t)strip->wrap_count * sizeof(uint32_t));
-    if (sweep.by_place == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", strip->wrap_count);
     pleat_result result = place_wraps(&sweep);
     if (result == PLEAT_OK)
         result = walk(&sweep);
     pleat__arena_free(strip->arena, sweep.by_place);
+    pleat__arena_free(strip->arena, sweep.wraps);
     *height = sweep.height >= options->limit ? UINT64_MAX : sweep.height;
     gaps->work += strip->ranks;
     return result;

@@ -449,16 +449,18 @@ static void cut_shares_a_handle_where_neighbours_stay_together(void **state)
     pleat__arena_free(arena, plan.maps);
 }
 
-/* As many that cross the horizon as there are in the way that go one by one. */
-static uint64_t work_of_crossing(uint32_t count)
+/* As many that cross the horizon, or end there, as there are in the way that go one by one. */
+static uint64_t work_of_crossing(uint32_t count, bool ends_there)
 {
     enum { MOST = 1600 };
     static pleat__item items[2 * MOST];
     assert_true(count <= MOST);
     for (uint32_t i = 0; i < count; i++) {
         items[i] = (pleat__item){.size = 1000, .fixed = 2000 * i, .end = 2 * i + 2};
-        items[count + i] = (pleat__item){
-            .size = 1000, .fixed = UINT64_MAX, .begin = 2 * count + 2 * i, .end = 2 * i + 1};
+        items[count + i] = (pleat__item){.size = 1000,
+                                         .fixed = UINT64_MAX,
+                                         .begin = 2 * count + 2 * i,
+                                         .end = ends_there ? 0 : 2 * i + 1};
     }
     const pleat__problem p = {items, 2 * count, 4 * count, true};
     static const uint8_t high[2 * MOST];
@@ -474,7 +476,10 @@ static uint64_t work_of_crossing(uint32_t count)
 static void fold_of_many_that_cross_takes_work_in_proportion(void **state)
 {
     (void)state;
-    uint64_t few = work_of_crossing(400), many = work_of_crossing(1600);
+    uint64_t few = work_of_crossing(400, false), many = work_of_crossing(1600, false);
+    assert_true(many < 8 * few);
+    few = work_of_crossing(400, true);
+    many = work_of_crossing(1600, true);
     assert_true(many < 8 * few);
 }
 
