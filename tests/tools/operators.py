@@ -44,10 +44,10 @@ def given(ops, shape, item=2):
     return ops.unary(ops.input(shape, item, gradient=True), "nothing")
 
 
-def steps(build, unit, autocast=False):
+def steps(build, unit, autocast=False, reentrant=False):
     """Forward's and backward's words of what build(ops) gives; "=a" is a parameter's gradient, "*"
     says that the next is another stream's, and "|" that a block's gradients are reduced."""
-    ops = ImageOps(True, autocast)
+    ops = ImageOps(True, autocast, reentrant)
     program = compile_program(ops, build(ops), False)
     tale, tales = Tale(unit), []
     for each in (program.forward, program.backward):
@@ -127,7 +127,7 @@ class Operators(unittest.TestCase):
         self.assertEqual(
             backward,
             "+j0.5 +k0.5 -h =k +l1 -j +m1 +n1 +o0.125 -m -l +p0.125 +q0.125 +r0.125 -q -p -o -f "
-            "+s0.125 -r +t1 -s +u1 +v1 +w1 -v -u -t -b -w +x0.5 -n +y0.5 -x",
+            "+s1 -r +t1 +u1 +v1 -u -t -s -b -v +w0.5 -n +x0.5 -w",
         )
 
     def test_norms_and_resizing_are_fp32_under_autocast(self):
@@ -393,6 +393,38 @@ class Operators(unittest.TestCase):
             backward,
             "+l0.5 +m0.5 +n1 -l -i +o1 -n -h +p1 -o +q0.5 +r0.5 -p -d -c +s0.5 -r +t0.5 -m +u1.5 "
             "-s -q -t +v1.5 +w0.5 -u -a =v +x0.5 -w",
+        )
+
+    def test_keys_of_one_sample_have_a_gradient_that_is_a_view(self):
+        config = dict(hidden=32, heads=4, bias=False, fused=False, dropout=0.0)
+        config.update(attention="eager", wide_softmax=False)
+        attention = layers.Attention(layers.Weights(2), config, layers.Linear)
+
+        def attended(ops):
+            tensors = attention.project(ops, given(ops, (1, 16, 32)), None)
+            mask = ops.input((1, 16, 16), 2)
+            y, _ = layers.attend(ops, config, tensors, (4, 4), (16, 16), mask)
+            ops.hold(*tensors)
+            return y
+
+        # The keys' is o, which their weight's gradient, t, and the input's, u, are made of; the others
+        # are copied, into q and x's forerunner.
+        self.assertEqual(
+            steps(attended, 2048)[1],
+            "+k0.5 +l1 -d +m1 -l -h +n1 -m +o0.5 +p0.5 -n -c -b +q0.5 -k +r1 +s0.5 -q =r +t1 +u0.5 -o "
+            "+v0.5 -s -u =t +w0.5 -p +x1 +y0.5 -w -a -y =x +z0.5 -v",
+        )
+
+    def test_factors_that_autocast_casts_stay_until_their_product_is_there(self):
+        def attended(ops):
+            tensors = [given(ops, (2, 16, 32), 4) for _ in range(3)]
+            mask = ops.input((2, 16, 16), 4)
+            return eager.attend(ops, tensors, 2, 4, 4, (16, 16), mask, 0.0, False)[0]
+
+        self.assertTrue(
+            steps(attended, 4096, True)[0].startswith(
+                "+a1 +b1 +c1 +d0.5 -b +e0.5 -a +f0.5 +g0.5 +h1 -e -d"
+            )
         )
 
     def test_a_residual_is_added_in_place(self):

@@ -27,12 +27,13 @@ def attend(ops, tensors, samples, heads, kv_heads, lengths, mask, dropout, wide)
     repeated = kv_heads < heads
     if repeated:
         key, value = (ops.repeated(t, heads // kv_heads) for t in (key, value))
-    right, left = ops.used(key), ops.used(query)  # the last argument is cast first
+    right, left = casts = ops.used(key), ops.used(query)  # the last argument is cast first
     left = in_one(ops, left, samples)
     right = right if repeated else in_one(ops, right, samples)
     shape = (samples, heads, rows, columns)
-    scores = ops.unary(ops.matmul(left, right, shape, operations), "nothing")
-    scores = ops.add(scores, mask)
+    scores = ops.matmul(left, right, shape, operations)
+    ops.hold(*casts)
+    scores = ops.add(ops.unary(scores, "nothing"), mask)
     chances = ops.softmax(ops.to(scores, 4) if wide else scores)
     chances = ops.to(chances, query.item)
     if wide:

@@ -71,7 +71,7 @@ class Norm:
         """RMSNorm written out in fp32, as transformers' models have it."""
         wide = ops.to(x, 4)
         mean = ops.mean_rows(ops.power(wide))
-        scale = ops.power(ops.unary(mean, "nothing"), "output")
+        scale = ops.power(ops.copied(mean), "output")
         scaled = ops.multiply(wide, scale)
         y = ops.multiply(ops.weight(self.weight), ops.to(scaled, x.item))
         ops.hold(scaled)
@@ -150,8 +150,10 @@ class Attention:
         three = []
         for number, project in enumerate(self.three):
             y = project(ops, x)
-            first = self.eager or (angles is not None and number < 2)
-            three.append(ops.permuted(y) if first else y)
+            turned = angles is not None and number < 2
+            # Of one sample's keys eager attention's gradient is transposed, and a view in this order, too.
+            viewed = number == 1 and samples == 1 and hidden == narrow
+            three.append(ops.permuted(y) if turned or (self.eager and not viewed) else y)
         if angles is not None:
             query, key = three[:2]
             three[:2] = Rotary.turn(ops, query, angles), Rotary.turn(ops, key, angles)
