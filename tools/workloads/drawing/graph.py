@@ -147,7 +147,7 @@ class Segment:
         self.end = None
         self.held = []
         self.stop = begin  # operators from here on need not run again
-        self.nodes = 0  # not gone back through yet
+        self.nodes = 0  # that hold it, and are not gone back through yet
         self.fresh = None  # storage -> the one made again
 
 
@@ -220,18 +220,29 @@ class Graph:
             for storage in node.saved:
                 storage.saves += 1
         else:
-            segment.nodes += 1
+            segment.nodes += node.saves or segment.reentrant
             made_now = set(map(id, self.operators[-1].made))
             late = any(id(storage) in made_now for storage in node.saved)
             if node.saves:
                 segment.stop = len(self.operators) - (0 if late else 1)
         return outputs
 
+    def apart(self, x):
+        """x for a segment whose backward is one of its own: there its gradients are added up."""
+        if x is None or x.source is None:
+            return x
+        y = Tensor(x.storage, x.shape, x.item)
+        self.node(lambda back, g: [back.share(g[0])], [x], [y], [])
+        return y
+
     def checkpoint(self, piece, *inputs, again=True):
         """piece(*inputs), of which backward keeps only the inputs; `again`: whether it does."""
         if not (again and self.training) or self.segment is not None:
             return piece(*inputs)
-        segment = self.segment = Segment(len(self.operators), self.reentrant)
+        segment = Segment(len(self.operators), self.reentrant)
+        if segment.reentrant:
+            inputs = [self.apart(tensor) for tensor in inputs]
+        self.segment = segment
         kept, self.casts = self.casts, {}
         out = piece(*inputs)
         segment.end = len(self.operators)
@@ -313,8 +324,13 @@ class Graph:
             for storage in used + made:
                 last[id(storage)] = number
             copies[number] = Operator(made, used, operator.work, operator.once, operator.us)
-        for copy in fresh.values():
-            copy.last = last[id(copy)]
+        for number in numbers:
+            for storage in self.operators[number].made:
+                copy = fresh[id(storage)]
+                copy.last = last[id(copy)]
+                if storage.last >= segment.stop:  # a variable has it when the second run stops
+                    copy.last = segment.stop - 1
+                    copies[segment.stop - 1].used.append(copy)
         for tensor in self.cached:
             if id(tensor.storage) in fresh:  # autocast keeps its copies until the end of this, too
                 fresh[id(tensor.storage)].last = segment.stop - 1
@@ -428,6 +444,10 @@ class Backward:
             gradient = copy
         self.steps.append((GRAD, leaf.number, gradient.slot))
 
+    def nested(self):
+        """Whether the node is of a segment whose backward is one of its own."""
+        return self.node.segment is not None and self.node.segment.reentrant
+
     def run_again(self, segment, gradients):
         """Before the first node of a segment that wants what it saved, or, where it is reentrant,
         before its first."""
@@ -455,7 +475,7 @@ class Backward:
             if segment is not None and id(storage) in segment.fresh:
                 storage = segment.fresh[id(storage)]
             self.drop(storage)
-        if segment is not None:
+        if segment is not None and (node.saves or segment.reentrant):
             segment.nodes -= 1
             if segment.nodes == 0:
                 self.finish(segment)
@@ -524,6 +544,10 @@ class Backward:
                 self.free(gradient)
             return
         if edge.__class__ is Leaf:
+            if edge.number is not None and self.nested():
+                # The segment's own backward adds it to what the parameter has.
+                self.finish_leaf(edge, gradient)
+                gradient = None
             target, which, places = edge, 0, 1
         else:
             target, which = edge
