@@ -484,6 +484,22 @@ class Operators(unittest.TestCase):
             "+h1 +i1 +j1 +k1 -j -i +l1 -k -h +m1 +n1 -n +o1 -l -a -o +p1 -m +q1 -p",
         )
 
+    def test_images_are_in_the_weights_type(self):
+        for precision, item in (("autocast", 4), ("bf16", 2)):
+            model = vision.UNet.__new__(vision.UNet)
+            model.config = {"precision": precision}
+            ops = ImageOps(True)
+            self.assertEqual(model.cast(ops, ops.input((1, 3, 8, 8), 4)).item, item)
+
+    def test_a_variable_of_a_residual_has_what_an_operator_takes(self):
+        residual = vision.Residual(layers.Weights(4), 32, 32)
+        # b and k are copies in fp32 for norms, f and o are activations, i and r what convolutions cast.
+        self.assertEqual(
+            steps(lambda ops: residual(ops, given(ops, (1, 32, 8, 8))), 4096, True)[0],
+            "+a1 +b2 +c2 +d0.03125 +e0.03125 +f2 +g0.015625 +h4.5 +i1 +j1 -f +k2 +l2 +m0.03125 "
+            "+n0.03125 -j +o2 +p0.015625 +q4.5 +r1 +s1 -o +t1 -s -a -p -g",
+        )
+
     def test_a_residual_is_added_in_place(self):
         def block(ops):
             return ops.relu_in_place(ops.add_in_place(given(ops, (8,)), given(ops, (8,))))

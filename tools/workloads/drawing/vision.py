@@ -42,6 +42,10 @@ class Vision(Model):
         made.channels_last = self.config["channels_last"]
         return made
 
+    def cast(self, ops, images):
+        """Images in the weights' type, where autocast does not see to that."""
+        return images if self.config["precision"] == "autocast" else ops.to(images, 2)
+
     def batch(self, shape):
         return [shape[0] * 3 * shape[1] * shape[2] * 4] + [16 * max(1, n) for n in shape[3]]
 
@@ -94,7 +98,7 @@ class Detector(Vision):
         images = ops.input((samples, 3, height, width), 4)
         for count in inside:
             ops.input((max(1, count), 4), 4)
-        x = ops.max_pool(ops.relu_in_place(self.stem(ops, images)))
+        x = ops.max_pool(ops.relu_in_place(self.stem(ops, self.cast(ops, images))))
         levels = []
         for step in self.steps:
             for block in step:
@@ -188,9 +192,13 @@ class Residual:
     def __call__(self, ops, x):
         y = x
         for number, (norm, conv) in enumerate(zip(self.norms, self.convs)):
-            y = ops.unary(ops.group_norm(y, *norm, 32))
+            # A variable has what an operator takes until its result is there.
+            normed = ops.group_norm(y, *norm, 32)
+            ops.hold(y)
+            active = ops.unary(normed)
             # The first one's result goes to a norm.
-            y = ops.conv(y, *conv, x_first=True, y_first=number == 0)
+            y = ops.conv(active, *conv, x_first=True, y_first=number == 0)
+            ops.hold(active)
         return ops.add(y, x if self.skip is None else ops.conv(x, *self.skip))
 
 
@@ -265,7 +273,7 @@ class UNet(Vision):
             ops.input((max(1, count), 4), 4)
         (noise,) = ops.run([], [(images.shape, 4)])
         (noisy,) = ops.run([images, noise], [(images.shape, 4)])
-        x = ops.conv(noisy, *self.first)
+        x = ops.conv(self.cast(ops, noisy), *self.first)
         kept = [x]
         for step, shrink in self.down:
             for pair in step:
@@ -279,8 +287,14 @@ class UNet(Vision):
             for pair in step:
                 x = self.block(ops, self.join(ops, x, kept.pop()), pair)
             if grow is not None:
-                x = ops.conv(ops.resize(x, *kept[-1].shape[-2:]), *grow)
-        x = ops.conv(ops.unary(ops.group_norm(x, *self.norm, 32)), *self.last, x_first=True)
+                larger = ops.resize(x, *kept[-1].shape[-2:])
+                small, x = x, ops.conv(larger, *grow)
+                ops.hold(small, larger)
+        normed = ops.group_norm(x, *self.norm, 32)
+        ops.hold(x)
+        active = ops.unary(normed)
+        x = ops.conv(active, *self.last, x_first=True)
+        ops.hold(active)
         off = ops.add(ops.to(x, 4), noise)
         return ops.mean(ops.power(off))
 
