@@ -484,6 +484,15 @@ class Operators(unittest.TestCase):
             "+h1 +i1 +j1 +k1 -j -i +l1 -k -h +m1 +n1 -n +o1 -l -a -o +p1 -m +q1 -p",
         )
 
+    def test_a_cast_that_lora_reads_is_a_variable(self):
+        weights = layers.Weights(2)
+        adapted = layers.Adapted(weights, 64, 64, False)
+        adapted.adapt(weights, 1, 0.0, 4)
+        ops = ImageOps(False)
+        program = compile_program(ops, adapted(ops, ops.input((1, 64), 2)), False)
+        frees = [slot for kind, slot, _ in program.forward if kind == FREE]
+        self.assertEqual(frees[-1], 1)
+
     def test_images_are_in_the_weights_type(self):
         for precision, item in (("autocast", 4), ("bf16", 2)):
             model = vision.UNet.__new__(vision.UNet)

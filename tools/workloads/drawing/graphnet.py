@@ -26,12 +26,16 @@ class Messages:
         source, target = take(normed, ends[0], count), take(normed, ends[1], count)
         both = ops.concatenate([source, target, edges], (count, 3 * hidden))
         message = self.two(ops, ops.unary(self.one(ops, both)))
+        ops.hold(both)
         if self.score is not None:
             message = ops.multiply(message, ops.unary(self.score(ops, message), "output"))
         sums = ops.scatter_add(message, ends[1], nodes.shape[0])
+        ops.hold(source, target)
         both = ops.concatenate([normed, sums], (nodes.shape[0], 2 * hidden))
         nodes = ops.add(nodes, self.down(ops, ops.unary(self.up(ops, both))))
-        return nodes, ops.add(edges, self.edge(ops, message))
+        edges = ops.add(edges, self.edge(ops, message))
+        ops.hold(normed, sums, both)
+        return nodes, edges
 
 
 class GraphNet(Model):

@@ -47,11 +47,13 @@ class Adapted:
 
     def __call__(self, ops, x):
         y = self.base(ops, x)
-        thin = ops.to(x, self.item)
-        thin = ops.linear(ops.linear(ops.dropout(thin, self.dropout), self.down), self.up)
+        x = ops.to(x, self.item)
+        thin = ops.linear(ops.linear(ops.dropout(x, self.dropout), self.down), self.up)
         if self.scaled:
             thin = ops.unary(thin, "nothing")
-        return ops.to(ops.add(y, thin), y.item)
+        out = ops.to(ops.add(y, thin), y.item)
+        ops.hold(x)
+        return out
 
 
 class Norm:
@@ -91,10 +93,10 @@ class Rotary:
     def angles(ops, length, width):
         (halves,) = ops.run([], [((length, width // 2), 4)])
         (both,) = ops.run([halves], [((length, width), 4)])
-        out = []
-        for _ in range(2):
-            (angle,) = ops.run([both], [((length, width), 4)])
-            out.append(ops.to(angle, Rotary.item(ops)))
+        # The cosines, and the sines, times a scale.
+        scaled = [ops.copied(*ops.run([both], [((length, width), 4)])) for _ in range(2)]
+        out = [ops.to(angle, Rotary.item(ops)) for angle in scaled]
+        ops.hold(halves, both, *scaled)
         return out
 
     @staticmethod
@@ -203,7 +205,9 @@ class CrossAttention:
             query, value = ops.permuted(query), ops.permuted(value)
         lengths, heads = (length, memory.shape[1]), (self.heads, self.heads)
         y, kept = attend(ops, self.config, (query, key, value), heads, lengths, mask)
-        return self.out(ops, y), kept
+        out = self.out(ops, y)
+        ops.hold(query, key, value)
+        return out, kept
 
 
 def gelu_in_parts(ops, x):
@@ -335,16 +339,20 @@ class Experts:
         weights = ops.view(ops.to(weights, tokens.item), (rows,))
         (mask,) = ops.run([chosen], [((rows, self.count), 8)])
         (total,) = ops.run([], [(tokens.shape, tokens.item)])
+        taken = part = total  # variables, which have the last expert's until there are the next one's
         for expert, count in zip(self.experts, counts):
             (where,) = ops.run([mask], [((2, count), 8)], work=(4 * rows + 512, 8))
             if count == 0:
                 continue
-            taken = ops.gather(tokens, where, count)
+            last, taken = taken, ops.gather(tokens, where, count)
+            ops.hold(last)
             scale = ops.gather(weights, where, count)
-            part = ops.multiply(expert(ops, taken), ops.view(scale, (count, 1)))
+            last, part = part, ops.multiply(expert(ops, taken), ops.view(scale, (count, 1)))
+            ops.hold(last)
             total = ops.add_at(total, part, where)
-        ops.hold(mask)
-        return self.with_shared(ops, total, tokens)
+        out = self.with_shared(ops, total, tokens)
+        ops.hold(mask, total, taken, part)
+        return out
 
     def capacity(self, ops, tokens, counts):
         weights, chosen, rows = self.route(ops, tokens)

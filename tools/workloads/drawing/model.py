@@ -203,7 +203,9 @@ class Decoder(Model):
         if stage == 0:
             x = self.embed(ops, tokens, shape)
             if config.get("rank") and ops.training:
-                x = ops.wanting(x)  # so that checkpoints have something to go back through
+                # Checkpoints have something to go back through then. A leaf goes with the loss.
+                x = ops.wanting(x)
+                self.kept = [x]
         else:
             x = ops.input((samples, length, hidden), self.item, gradient=True)
         if stage == 0 and config.get("keeps_input"):
@@ -229,12 +231,12 @@ class Decoder(Model):
             ops.hold(*whole)
             if sharded is not None:
                 x = sharded.behind(number, x)
-        if mask is not None:
-            ops.hold(mask)
+        ended = x
+        if self.norm is not None and stage == self.stages - 1 and self.has_loss:
+            x = self.norm(ops, x)
+        ops.hold(ended, *(tensor for tensor in (mask, cosine, sine) if tensor is not None))
         if stage < self.stages - 1 or not self.has_loss:
             return x
-        if self.norm is not None:
-            x = self.norm(ops, x)
         loss = self.loss(ops, x, tokens, self.head, self.norm is None)
         return loss if sharded is None else sharded.done(loss)
 

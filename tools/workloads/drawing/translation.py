@@ -15,13 +15,14 @@ class DecoderBlock:
         self.dropout = config["dropout"]
 
     def __call__(self, ops, x, memory, mask, memory_mask):
+        first = x
         y, one = self.attention(ops, self.norms[0](ops, x), None, mask)
         x = ops.add(x, ops.dropout(y, self.dropout))
-        y, two = self.cross(ops, self.norms[1](ops, x), memory, memory_mask)
-        x = ops.add(x, ops.dropout(y, self.dropout))
+        z, two = self.cross(ops, self.norms[1](ops, x), memory, memory_mask)
+        ops.hold(y)  # one variable has y, and then z
+        x = ops.add(x, ops.dropout(z, self.dropout))
         x = ops.add(x, ops.dropout(self.mlp(ops, self.norms[2](ops, x)), self.dropout))
-        if one is not None:
-            ops.hold(one, two)
+        ops.hold(first, z, *(kept for kept in (one, two) if kept is not None))
         return x
 
 
@@ -57,6 +58,7 @@ class Translator(Model):
 
             x = ops.checkpoint(encode, x, masks[0], again=again)
         memory = self.norms[0](ops, x)
+        ops.hold(x)
         y = ops.dropout(ops.embedding(translations, self.embedding), self.config["dropout"])
         for block in self.decoder:
 
@@ -64,5 +66,6 @@ class Translator(Model):
                 return block(ops, y, memory, mask, memory_mask)
 
             y = ops.checkpoint(decode, y, memory, *masks[1:], again=again)
-        ops.hold(*(mask for mask in masks if mask is not None))
-        return self.loss(ops, self.norms[1](ops, y), translations, self.head)
+        out = self.norms[1](ops, y)
+        ops.hold(y, *(mask for mask in masks if mask is not None))
+        return self.loss(ops, out, translations, self.head)
