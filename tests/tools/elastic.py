@@ -47,7 +47,7 @@ class Elastic(unittest.TestCase):
 
     def test_sums_whose_bounds_make_them_one_function_keep_their_sizes(self):
         """128 and 256 columns may have one bound: a convolutional job's plan had other requests' sizes."""
-        plan, jobs = self.plan_of_both("unet", 2396936419)
+        plan, jobs = self.plan_of_both("unet", 2396936419, "most=192", "width=128")
         for job in jobs:
             self.assertEqual(pleat("verify", plan, "--trace", job).returncode, 0)
 
@@ -75,17 +75,18 @@ class Elastic(unittest.TestCase):
         self.assertRegex(alone.stderr, r"requests \d+ change size over \d+ iterations, and most of these follow no number in "
                          r"common, .* or take one recording alone\n$")
 
-    def drawn_at_both(self, family, seed, iterations):
+    def drawn_at_both(self, family, seed, iterations, *given):
         """Recordings of a drawn job at two sizes."""
         jobs = [self.path("%s-%d.pickle" % (family, samples)) for samples in (2, 4)]
         for samples, job in zip((2, 4), jobs):
             subprocess.run([sys.executable, "-B", DRAWN, "--seed", str(seed), "--family", family,
                             "--iterations", str(iterations), "--set", "batch=fixed", "--set", "samples=%d" % samples,
-                            "--set", "large_at=null", "-o", job], check=True, capture_output=True)
+                            "--set", "large_at=null", *(word for one in given for word in ("--set", one)), "-o", job],
+                           check=True, capture_output=True)
         return jobs
 
-    def plan_of_both(self, family, seed):
-        jobs = self.drawn_at_both(family, seed, 3)
+    def plan_of_both(self, family, seed, *given):
+        jobs = self.drawn_at_both(family, seed, 3, *given)
         plan = self.path(family + ".plan")
         made = pleat("plan", *jobs, "--no-replay", "-o", plan)
         self.assertEqual(made.returncode, 0, made.stderr)

@@ -244,7 +244,8 @@ class Plan(unittest.TestCase):
         drawn = [self.path("run-%d.pickle.gz" % run) for run in range(2)]
         for run, path in enumerate(drawn):
             subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "792337854",
-                            "--iterations", "3", "--run", str(run), "-o", path], check=True, capture_output=True)
+                            "--set", "dropout=0.1", "--iterations", "3", "--run", str(run), "-o", path], check=True,
+                           capture_output=True)
         plan = self.path("other.plan")
         (tried,) = self.planned(drawn[0], "-o", plan)["replayed"]
         self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
