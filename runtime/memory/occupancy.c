@@ -23,7 +23,6 @@ pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *ar
         .shift = (uint32_t)__builtin_ctzll(full),
         .full = (uint32_t)full,
         .words = (uint32_t)(full / 64),
-        .free_row = PLEAT__NO_ROW,
         .most = most,
     };
     uint64_t blocks = pleat__ceil_div(most, PLEAT__ROWS);
@@ -80,72 +79,93 @@ pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
     return PLEAT_OK;
 }
 
-static inline uint64_t *row_at(const pleat__occupancy *occupancy, uint32_t row)
-{
-    return occupancy->rows[row / PLEAT__ROWS] + (size_t)(row % PLEAT__ROWS) * occupancy->words;
-}
-
 /* A row of zeros for a chunk that comes to be in use in part: the one given back last, which the
  * processor still has. There is one for each chunk. */
-static inline uint32_t take_row(pleat__occupancy *occupancy)
+static inline uint64_t *take_row(pleat__occupancy *occupancy)
 {
-    uint32_t row = occupancy->free_row;
-    if (row == PLEAT__NO_ROW)
-        return occupancy->rows_used++;
-    uint64_t *words = row_at(occupancy, row);
-    occupancy->free_row = (uint32_t)words[0];
-    words[0] = 0;
+    uint64_t *row = occupancy->free_row;
+    if (row == NULL) {
+        uint32_t number = occupancy->rows_used++;
+        return occupancy->rows[number / PLEAT__ROWS] +
+               (size_t)(number % PLEAT__ROWS) * occupancy->words;
+    }
+    occupancy->free_row = (uint64_t *)(uintptr_t)row[0];
+    row[0] = 0;
     return row;
 }
 
 /* pre: all of it is 0. */
-static inline void give_row(pleat__occupancy *occupancy, uint32_t row)
+static inline void give_row(pleat__occupancy *occupancy, uint64_t *row)
 {
-    row_at(occupancy, row)[0] = occupancy->free_row;
+    row[0] = (uintptr_t)occupancy->free_row;
     occupancy->free_row = row;
 }
 
-/* The mask of bits [from, to) of a word, to in 1..64. */
-static inline uint64_t mask_of(uint32_t from, uint32_t to)
-{
-    return (~UINT64_C(0) << from) & (~UINT64_C(0) >> (64 - to));
-}
-
-/* A part of a chunk as words: those covered wholly as a mask, and at most two ends. */
+/* A part of a chunk as words: those covered wholly, and those of its two ends, as masks. An end
+ * that there is not has the other one's word, and no granule of it. */
 typedef struct part {
-    uint32_t count; /* granules; 0: no part */
-    uint64_t whole;
-    uint32_t first, last; /* words of the ends */
-    uint64_t head, tail;  /* masks in them; 0: none */
+    uint64_t whole, ends;
+    uint64_t head, tail;  /* granules of the ends' words */
+    uint32_t first, last; /* those words */
+    uint32_t count;       /* granules; 0: no part */
 } part;
 
-static inline part part_of(uint32_t offset, uint32_t count)
+/* From a granule on to the chunk's end. */
+static inline part part_behind(const pleat__occupancy *occupancy, uint32_t offset)
 {
-    uint32_t end = offset + count;
-    part p = {.count = count, .first = offset / 64, .last = end / 64};
-    if (p.first == p.last) {
-        p.head = mask_of(offset % 64, end % 64);
-        return p;
-    }
-    uint32_t from = p.first;
+    uint32_t first = offset / 64;
+    part p = {.count = occupancy->full - offset, .first = first, .last = first};
+    p.whole = ~UINT64_C(0) >> (64 - occupancy->words) & ~UINT64_C(0) << first;
     if (offset % 64 != 0) {
         p.head = ~UINT64_C(0) << offset % 64;
-        from++;
+        p.ends = UINT64_C(1) << first;
+        p.whole ^= p.ends;
     }
-    if (end % 64 != 0)
-        p.tail = mask_of(0, end % 64);
-    if (from < p.last)
-        p.whole = mask_of(from, p.last);
+    return p;
+}
+
+/* The chunk's first granules. */
+static inline part part_before(uint32_t count)
+{
+    uint32_t last = count / 64;
+    part p = {.count = count, .first = last, .last = last};
+    p.whole = (UINT64_C(1) << last) - 1;
+    p.tail = (UINT64_C(1) << count % 64) - 1;
+    p.ends = (uint64_t)(p.tail != 0) << last;
+    return p;
+}
+
+/* pre: it does not reach the chunk's end. */
+static inline part part_within(uint32_t offset, uint32_t count)
+{
+    uint32_t first = offset / 64, last = (offset + count) / 64;
+    uint64_t head = ~UINT64_C(0) << offset % 64;
+    part p = part_before(offset + count);
+    p.count = count;
+    p.first = first;
+    if (first == last) {
+        p.whole = 0;
+        p.tail &= head;
+        return p;
+    }
+    p.whole &= ~UINT64_C(0) << first;
+    if (offset % 64 == 0) {
+        p.first = last;
+        return p;
+    }
+    p.head = head;
+    p.whole ^= UINT64_C(1) << first;
+    p.ends |= UINT64_C(1) << first;
+    p.last = p.tail != 0 ? last : first;
     return p;
 }
 
 /* The granules of one word of a chunk that are in use. */
-static inline uint64_t word_of(const pleat__occupancy *occupancy, const pleat__chunk_words *masks,
-                               uint32_t word)
+static inline uint64_t word_of(const pleat__chunk_words *masks, uint32_t word)
 {
     if (masks->whole >> word & 1)
         return ~UINT64_C(0);
-    return masks->part >> word & 1 ? row_at(occupancy, masks->row)[word] : 0;
+    return masks->part >> word & 1 ? masks->row[word] : 0;
 }
 
 static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chunk, const part *p)
@@ -156,82 +176,81 @@ static inline bool part_is_free(const pleat__occupancy *occupancy, uint32_t chun
     if (used + p->count > occupancy->full)
         return false;
     const pleat__chunk_words *masks = &occupancy->masks[chunk];
-    if (((masks->whole | masks->part) & p->whole) != 0)
+    if (((masks->whole & (p->whole | p->ends)) | (masks->part & p->whole)) != 0)
         return false;
-    return (p->head == 0 || (word_of(occupancy, masks, p->first) & p->head) == 0) &&
-           (p->tail == 0 || (word_of(occupancy, masks, p->last) & p->tail) == 0);
+    return (masks->part & p->ends) == 0 ||
+           ((masks->row[p->first] & p->head) | (masks->row[p->last] & p->tail)) == 0;
 }
 
-/* What follows is taken where `in_use`, or else given back. */
+/* What follows is taken, or is given back. */
 
-static inline void change_end(pleat__chunk_words *masks, uint64_t *row, uint32_t word,
-                              uint64_t mask, bool in_use)
-{
-    PLEAT_ASSERT((row[word] & mask) == (in_use ? 0 : mask));
-    row[word] = in_use ? row[word] | mask : row[word] & ~mask;
-    if (in_use)
-        masks->part |= UINT64_C(1) << word;
-    else if (row[word] == 0)
-        masks->part &= ~(UINT64_C(1) << word);
-}
-
-static inline void change_part(pleat__occupancy *occupancy, uint32_t chunk, const part *p,
-                               bool in_use)
+static inline void take_part(pleat__occupancy *occupancy, uint32_t chunk, const part *p)
 {
     pleat__chunk_words *masks = &occupancy->masks[chunk];
-    PLEAT_ASSERT((masks->whole & p->whole) == (in_use ? 0 : p->whole));
-    occupancy->used[chunk] =
-        (uint16_t)(occupancy->used[chunk] + (in_use ? p->count : 0 - p->count));
-    masks->whole = in_use ? masks->whole | p->whole : masks->whole & ~p->whole;
-    if ((p->head | p->tail) == 0)
+    occupancy->used[chunk] = (uint16_t)(occupancy->used[chunk] + p->count);
+    PLEAT_ASSERT((masks->whole & p->whole) == 0);
+    masks->whole |= p->whole;
+    if (p->ends == 0)
         return;
     if (masks->part == 0)
         masks->row = take_row(occupancy);
-    uint64_t *row = row_at(occupancy, masks->row);
-    if (p->head != 0)
-        change_end(masks, row, p->first, p->head, in_use);
-    if (p->tail != 0)
-        change_end(masks, row, p->last, p->tail, in_use);
-    if (masks->part == 0)
-        give_row(occupancy, masks->row);
+    PLEAT_ASSERT(((masks->row[p->first] & p->head) | (masks->row[p->last] & p->tail)) == 0);
+    masks->part |= p->ends;
+    masks->row[p->first] |= p->head;
+    masks->row[p->last] |= p->tail;
 }
 
-static inline void change_whole(pleat__occupancy *occupancy, uint32_t chunk, bool in_use)
+static inline void give_part(pleat__occupancy *occupancy, uint32_t chunk, const part *p)
 {
-    PLEAT_ASSERT(occupancy->used[chunk] == (in_use ? 0 : occupancy->full));
-    occupancy->used[chunk] = in_use ? (uint16_t)occupancy->full : 0;
+    pleat__chunk_words *masks = &occupancy->masks[chunk];
+    occupancy->used[chunk] = (uint16_t)(occupancy->used[chunk] - p->count);
+    PLEAT_ASSERT((masks->whole & p->whole) == p->whole);
+    masks->whole &= ~p->whole;
+    if (p->ends == 0)
+        return;
+    uint64_t *row = masks->row;
+    PLEAT_ASSERT((row[p->first] & p->head) == p->head && (row[p->last] & p->tail) == p->tail);
+    uint64_t head = row[p->first] &= ~p->head, tail = row[p->last] &= ~p->tail;
+    masks->part &= ~((uint64_t)(head == 0) << p->first | (uint64_t)(tail == 0) << p->last);
+    if (masks->part == 0)
+        give_row(occupancy, row);
 }
 
-/* How a run lies over chunks: parts of the first and of the last, whole chunks between. */
+/* How a run that reaches a chunk's end lies: parts of the first chunk and of the last, and whole
+ * ones between. */
 typedef struct cut {
-    uint32_t first; /* the chunk of the head */
     uint32_t whole, whole_end;
-    part head, tail; /* the tail's chunk is `whole_end` */
+    part head, tail; /* the head's chunk is the one before `whole`, the tail's is `whole_end` */
 } cut;
+
+/* Where a run begins in its chunk. */
+static inline uint32_t offset_of(const pleat__occupancy *occupancy, pleat__run run)
+{
+    return run.begin & (occupancy->full - 1);
+}
+
+static inline bool is_within(const pleat__occupancy *occupancy, pleat__run run)
+{
+    return offset_of(occupancy, run) + run.count < occupancy->full;
+}
 
 static inline cut cut_of(const pleat__occupancy *occupancy, pleat__run run)
 {
-    uint32_t mask = occupancy->full - 1, end = run.begin + run.count;
-    uint32_t offset = run.begin & mask;
-    cut c = {.first = run.begin >> occupancy->shift, .whole_end = end >> occupancy->shift};
-    c.whole = c.first;
-    if (offset + run.count < occupancy->full) {
-        c.head = part_of(offset, run.count);
-        c.whole_end = c.first;
-        return c;
-    }
+    uint32_t end = run.begin + run.count, offset = offset_of(occupancy, run);
+    uint32_t over = end & (occupancy->full - 1);
+    cut c = {.whole = run.begin >> occupancy->shift, .whole_end = end >> occupancy->shift};
     if (offset != 0) {
-        c.head = part_of(offset, occupancy->full - offset);
+        c.head = part_behind(occupancy, offset);
         c.whole++;
     }
-    if ((end & mask) != 0)
-        c.tail = part_of(0, end & mask);
+    if (over != 0)
+        c.tail = part_before(over);
     return c;
 }
 
 static inline bool cut_is_free(const pleat__occupancy *occupancy, const cut *c)
 {
-    if (c->head.count != 0 && !part_is_free(occupancy, c->first, &c->head))
+    if (c->head.count != 0 && !part_is_free(occupancy, c->whole - 1, &c->head))
         return false;
     if (c->tail.count != 0 && !part_is_free(occupancy, c->whole_end, &c->tail))
         return false;
@@ -241,20 +260,14 @@ static inline bool cut_is_free(const pleat__occupancy *occupancy, const cut *c)
     return any == 0;
 }
 
-static inline void change(pleat__occupancy *occupancy, const cut *c, bool in_use)
-{
-    if (c->head.count != 0)
-        change_part(occupancy, c->first, &c->head, in_use);
-    for (uint32_t chunk = c->whole; chunk < c->whole_end; chunk++)
-        change_whole(occupancy, chunk, in_use);
-    if (c->tail.count != 0)
-        change_part(occupancy, c->whole_end, &c->tail, in_use);
-}
-
 bool pleat__occupancy_is_free(const pleat__occupancy *occupancy, pleat__run run)
 {
     if (run.count == 0)
         return true;
+    if (is_within(occupancy, run)) {
+        part p = part_within(offset_of(occupancy, run), run.count);
+        return part_is_free(occupancy, run.begin >> occupancy->shift, &p);
+    }
     cut c = cut_of(occupancy, run);
     return cut_is_free(occupancy, &c);
 }
@@ -263,10 +276,23 @@ bool pleat__occupancy_take(pleat__occupancy *occupancy, pleat__run run)
 {
     if (run.count == 0)
         return true;
+    if (is_within(occupancy, run)) {
+        uint32_t chunk = run.begin >> occupancy->shift;
+        part p = part_within(offset_of(occupancy, run), run.count);
+        if (!part_is_free(occupancy, chunk, &p))
+            return false;
+        take_part(occupancy, chunk, &p);
+        return true;
+    }
     cut c = cut_of(occupancy, run);
     if (!cut_is_free(occupancy, &c))
         return false;
-    change(occupancy, &c, true);
+    if (c.head.count != 0)
+        take_part(occupancy, c.whole - 1, &c.head);
+    for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++)
+        occupancy->used[chunk] = (uint16_t)occupancy->full;
+    if (c.tail.count != 0)
+        take_part(occupancy, c.whole_end, &c.tail);
     return true;
 }
 
@@ -274,8 +300,20 @@ void pleat__occupancy_give(pleat__occupancy *occupancy, pleat__run run)
 {
     if (run.count == 0)
         return;
+    if (is_within(occupancy, run)) {
+        part p = part_within(offset_of(occupancy, run), run.count);
+        give_part(occupancy, run.begin >> occupancy->shift, &p);
+        return;
+    }
     cut c = cut_of(occupancy, run);
-    change(occupancy, &c, false);
+    if (c.head.count != 0)
+        give_part(occupancy, c.whole - 1, &c.head);
+    for (uint32_t chunk = c.whole; chunk < c.whole_end; chunk++) {
+        PLEAT_ASSERT(occupancy->used[chunk] == occupancy->full);
+        occupancy->used[chunk] = 0;
+    }
+    if (c.tail.count != 0)
+        give_part(occupancy, c.whole_end, &c.tail);
 }
 
 /* The same within a chunk: granules [offset, offset + count) of it. */
@@ -289,7 +327,7 @@ static uint32_t part_free_tail(const pleat__occupancy *occupancy, uint32_t chunk
     const pleat__chunk_words *masks = &occupancy->masks[chunk];
     for (uint32_t at = offset + count; at > offset;) {
         uint32_t word = (at - 1) / 64;
-        uint64_t bits = word_of(occupancy, masks, word) << (63 - (at - 1) % 64);
+        uint64_t bits = word_of(masks, word) << (63 - (at - 1) % 64);
         uint32_t in_word = at - word * 64;
         if (bits != 0) {
             uint32_t tail = (uint32_t)__builtin_clzll(bits) + (offset + count - at);
@@ -322,7 +360,7 @@ uint32_t pleat__occupancy_head(const pleat__occupancy *occupancy, uint32_t chunk
     if (busy == 0)
         return occupancy->used[chunk] == 0 ? occupancy->full : 0;
     uint32_t word = (uint32_t)__builtin_ctzll(busy);
-    return 64 * word + (uint32_t)__builtin_ctzll(word_of(occupancy, masks, word));
+    return 64 * word + (uint32_t)__builtin_ctzll(word_of(masks, word));
 }
 
 /* The first granule from `from` on of a chunk in part that is in use, or is not; full when none.
@@ -339,7 +377,7 @@ static uint32_t next_bit(const pleat__occupancy *occupancy, uint32_t chunk, uint
         uint32_t w = (uint32_t)__builtin_ctzll(words);
         if (w >= occupancy->words)
             break;
-        uint64_t word = word_of(occupancy, masks, w);
+        uint64_t word = word_of(masks, w);
         word = (in_use ? word : ~word) & (w == from / 64 ? bits : ~UINT64_C(0));
         if (word != 0)
             return 64 * w + (uint32_t)__builtin_ctzll(word);
@@ -427,10 +465,11 @@ pleat_result pleat__occupancy_walk_free(const pleat__occupancy *occupancy, uint3
  */
 static bool rows_audit(const pleat__occupancy *occupancy, uint32_t in_use)
 {
-    uint32_t listed = 0, row = occupancy->free_row;
-    for (; row < occupancy->rows_used && listed <= occupancy->rows_used; listed++)
-        row = (uint32_t)row_at(occupancy, row)[0];
-    if (row == PLEAT__NO_ROW && in_use + listed == occupancy->rows_used)
+    uint32_t listed = 0;
+    const uint64_t *row = occupancy->free_row;
+    for (; row != NULL && listed <= occupancy->rows_used; listed++)
+        row = (const uint64_t *)(uintptr_t)row[0];
+    if (in_use + listed == occupancy->rows_used)
         return true;
     fprintf(stderr, "pleat: of %u rows of granules chunks have %u, and %u are free\n",
             occupancy->rows_used, in_use, listed);
@@ -445,7 +484,7 @@ bool pleat__occupancy_audit(const pleat__occupancy *occupancy)
         uint32_t set = 64 * (uint32_t)__builtin_popcountll(masks->whole);
         uint64_t parts = 0;
         rows += masks->part != 0;
-        const uint64_t *row = masks->part != 0 ? row_at(occupancy, masks->row) : NULL;
+        const uint64_t *row = masks->part != 0 ? masks->row : NULL;
         for (uint32_t w = 0; row != NULL && w < occupancy->words; w++) {
             if (row[w] == 0) /* most, and a processor that is not asked for counts slowly */
                 continue;

@@ -35,11 +35,10 @@ static inline uint32_t pleat__granules_of(uint64_t bytes)
 typedef struct pleat__chunk_words {
     uint64_t whole; /* all 64 granules in use by one run */
     uint64_t part;  /* some in use, each by its bit */
-    uint32_t row;   /* its row, where `part` is not 0 */
+    uint64_t *row;  /* its row, where `part` is not 0 */
 } pleat__chunk_words;
 
-#define PLEAT__ROWS   256u /* D273 */
-#define PLEAT__NO_ROW UINT32_MAX
+#define PLEAT__ROWS 256u /* D273 */
 
 typedef struct pleat__occupancy {
     pleat__arena *arena;
@@ -48,8 +47,8 @@ typedef struct pleat__occupancy {
     uint64_t **rows;           /* blocks of PLEAT__ROWS rows, `words` a row: as memory grows no row
                                   moves, and one that was never used has no page */
     uint32_t rows_used;        /* so many of them were a chunk's at some time */
-    uint32_t free_row;         /* of those, the one given back last; its first word is the next
-                                  one's number; PLEAT__NO_ROW: none */
+    uint64_t *free_row;        /* of those, the one given back last; its first word is the address
+                                  of the next one; NULL: none */
     uint32_t shift;            /* granules per chunk: 1 << shift; at least 6 */
     uint32_t full;             /* that number */
     uint32_t words;            /* full / 64, at most 64 */

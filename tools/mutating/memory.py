@@ -13,7 +13,7 @@ MUTANTS = (
     ("row-again", "a row of granules that a chunk has no use for serves the next one",
      "runtime/memory/occupancy.c", "    if (masks->part == 0)\n        give_row(", "    if (masks->part == 1)\n        give_row(",
      "runtime_occupancy"),
-    ("row-zero", "a row that serves again is all 0", "runtime/memory/occupancy.c", "    words[0] = 0;\n", "", "runtime_occupancy"),
+    ("row-zero", "a row that serves again is all 0", "runtime/memory/occupancy.c", "    row[0] = 0;\n", "", "runtime_occupancy"),
     ("occupancy-most", "no more chunks are accounted for than tables were made for",
      "runtime/memory/occupancy.c", "chunks > occupancy->most || ", "", "runtime_occupancy"),
     ("handover-wait", "a chunk passes to another stream behind an event of the one that had it",

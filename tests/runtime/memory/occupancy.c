@@ -242,7 +242,9 @@ static void occupancy_rows_serve_again(void **state)
     assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){2 * G + 1, 5}));
     assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){4 * G + 1, 5}));
     assert_int_equal(f->occupancy.rows_used, 2);
-    f->occupancy.free_row = 0;
+    pleat__occupancy_give(&f->occupancy, (pleat__run){4 * G + 1, 5});
+    assert_true(pleat__occupancy_audit(&f->occupancy));
+    f->occupancy.free_row = NULL;
     assert_false(pleat__occupancy_audit(&f->occupancy));
 }
 
