@@ -49,7 +49,7 @@ PLEAT_NODISCARD pleat_result pleat__views_reserve(pleat__heap *heap);
 bool pleat__view_slice(pleat__heap *heap, pleat__view *view, uint32_t first, uint32_t offset,
                        uint32_t granules, pleat__place *place);
 /* The free stretch of a kept view, of the zone's chunks alone, that holds the request most tightly:
- * occupied. false: there is none. */
+ * occupied. false: there is none. pre: the sets are up to date. */
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place);
 
 /* remap.c: an idle view of which some handles in use are exchanged for free ones so that it holds
