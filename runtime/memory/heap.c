@@ -67,9 +67,9 @@ void pleat__heap_release(pleat__heap *heap)
 }
 
 /* Takes a free run at home: it is out of the sets already, or is noted. */
-static void occupy_at_home(pleat__heap *heap, pleat__run run, pleat__place *place)
+static void occupy_at_home(pleat__heap *heap, pleat__run run, uint8_t zone, pleat__place *place)
 {
-    *place = pleat__heap_at_home(heap, run.begin, run.count);
+    pleat__heap_at_home(heap, run, zone, place);
     if (heap->places != NULL)
         pleat__place_map_expect(heap->places, place->address);
     PLEAT_CHECK(pleat__occupancy_take(&heap->pool->occupancy, run));
@@ -83,7 +83,7 @@ static bool take_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
     pleat__run run = pleat__heap_choose_hole(heap, zone, granules, &hole);
     if (run.count == 0)
         return false;
-    occupy_at_home(heap, run, place);
+    occupy_at_home(heap, run, zone, place);
     if (pleat__free_runs_reserve(&heap->zones[zone], 2) == PLEAT_OK)
         pleat__free_runs_carve_hole(&heap->zones[zone], hole, run);
     else
@@ -124,7 +124,7 @@ static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
             continue;
         heap->note_count--;
         memmove(&heap->notes[i], &heap->notes[i + 1], (heap->note_count - i) * sizeof *heap->notes);
-        *place = pleat__heap_at_home(heap, run.begin, granules);
+        pleat__heap_at_home(heap, run, zone, place);
         return true;
     }
     return false;
@@ -206,7 +206,7 @@ static bool take_behind(pleat__heap *heap, uint8_t zone, uint32_t granules, plea
     if (run.count == 0)
         return false;
     run.count = granules;
-    occupy_at_home(heap, run, place);
+    occupy_at_home(heap, run, zone, place);
     pleat__heap_note(heap, run, false);
     return true;
 }

@@ -284,15 +284,18 @@ static inline uint8_t pleat__zone_large(uint8_t zone)
     return zone & ~1u;
 }
 
-/* Granules where they are mapped for as long as they exist. */
-static inline pleat__place pleat__heap_at_home(const pleat__heap *heap, uint32_t granule,
-                                               uint32_t granules)
+/* Granules of a zone where they are mapped for as long as they exist. (Written field by field: a
+ * copy of what was just put together waits for it.) */
+static inline void pleat__heap_at_home(const pleat__heap *heap, pleat__run run, uint8_t zone,
+                                       pleat__place *place)
 {
-    uint32_t chunk = pleat__chunk_of(heap->pool, granule);
-    return (pleat__place){.address = pleat__chunk_pool_address(heap->pool, granule),
-                          .run = {granule, granules},
-                          .granules = granules,
-                          .stream = pleat__zone_stream(heap->zone_of[chunk]) & 63u};
+    place->address = pleat__chunk_pool_address(heap->pool, run.begin);
+    place->run = run;
+    place->several = NULL;
+    place->granules = run.count;
+    place->slack = 0;
+    place->stream = pleat__zone_stream(zone) & 63u;
+    place->lane = 0;
 }
 
 /* The occupancy of a place, and its notes. */

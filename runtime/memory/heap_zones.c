@@ -11,7 +11,8 @@
 /* ---- the sets ---- */
 
 /* What it has become is `whole`. */
-static pleat_result add_run(pleat__heap *heap, uint8_t zone, pleat__run run, pleat__run *whole)
+static inline pleat_result add_run(pleat__heap *heap, uint8_t zone, pleat__run run,
+                                   pleat__run *whole)
 {
     PLEAT_TRY(pleat__free_runs_reserve(&heap->zones[zone], 2));
     *whole = pleat__free_runs_add(&heap->zones[zone], run, pleat__heap_follows(heap, run.begin),
@@ -47,7 +48,7 @@ static pleat_result zone_add_small(pleat__heap *heap, uint8_t zone, pleat__run r
 
 /* The first of the chunks [next, end) that is of another zone or does not follow on the one before
  * it. Eight are looked at together: a tensor of a gigabyte has 512. */
-static uint32_t zone_end(const pleat__heap *heap, uint8_t zone, uint32_t next, uint32_t end)
+static inline uint32_t zone_end(const pleat__heap *heap, uint8_t zone, uint32_t next, uint32_t end)
 {
     const uint8_t *zones = heap->zone_of, *breaks = heap->pool->breaks;
     uint64_t all = UINT64_C(0x0101010101010101) * zone, theirs, broken;
@@ -62,7 +63,7 @@ static uint32_t zone_end(const pleat__heap *heap, uint8_t zone, uint32_t next, u
     return next;
 }
 
-pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run)
+static inline pleat__run zone_run(const pleat__heap *heap, pleat__run run)
 {
     const pleat__chunk_pool *pool = heap->pool;
     uint32_t chunk = pleat__chunk_of(pool, run.begin);
@@ -70,6 +71,11 @@ pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run)
     uint32_t next = zone_end(heap, heap->zone_of[chunk], chunk + 1, behind);
     uint32_t end = next == behind ? run.begin + run.count : next << pool->occupancy.shift;
     return (pleat__run){run.begin, end - run.begin};
+}
+
+pleat__run pleat__zone_run(const pleat__heap *heap, pleat__run run)
+{
+    return zone_run(heap, run);
 }
 
 static uint8_t zone_at(const pleat__heap *heap, uint32_t granule)
@@ -80,10 +86,11 @@ static uint8_t zone_at(const pleat__heap *heap, uint32_t granule)
 static pleat_result apply_give(pleat__heap *heap, pleat__run run)
 {
     while (run.count != 0) {
-        pleat__run part = pleat__zone_run(heap, run);
+        pleat__run part = zone_run(heap, run);
         uint8_t zone = zone_at(heap, part.begin);
+        pleat__run whole;
         PLEAT_TRY(pleat__zone_is_small(zone) ? zone_add_small(heap, zone, part)
-                                             : pleat__zone_add(heap, zone, part));
+                                             : add_run(heap, zone, part, &whole));
         run = (pleat__run){part.begin + part.count, run.count - part.count};
     }
     return PLEAT_OK;

@@ -65,22 +65,25 @@ static inline void pleat__place_map_expect(const pleat__place_map *map, pleat_va
 /* Notes the beginning in `index`; without host memory `index` goes, until it is wanted again. */
 void pleat__place_map_note(pleat__place_map *map, pleat_va address);
 
-static inline void pleat__place_table_put(const pleat__place_table *table,
-                                          const pleat__place *place)
+static inline pleat__place *pleat__place_table_put(const pleat__place_table *table,
+                                                   const pleat__place *place)
 {
     uint32_t at = pleat__place_table_home(table, place->address);
     while (table->entries[at].address != 0)
         at = (at + 1) & table->mask;
     table->entries[at] = *place;
+    return &table->entries[at];
 }
 
-/* pre: room was made; the address is not in the table. */
-static inline void pleat__place_map_insert(pleat__place_map *map, const pleat__place *place)
+/* The entry of a place, until another one is put in or removed. pre: room was made; the address is
+ * not in the table. */
+static inline pleat__place *pleat__place_map_insert(pleat__place_map *map,
+                                                    const pleat__place *place)
 {
     map->count++;
-    pleat__place_table_put(&map->table, place);
     if (__builtin_expect(map->index.rows != NULL, 0))
         pleat__place_map_note(map, place->address);
+    return pleat__place_table_put(&map->table, place);
 }
 
 static inline pleat__place *pleat__place_table_find(const pleat__place_table *table,

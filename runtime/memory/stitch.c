@@ -293,7 +293,7 @@ static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat
     pleat__run run = pleat__free_runs_best(&heap->zones[zone], granules);
     if (run.count == 0)
         return false;
-    *place = pleat__heap_at_home(heap, run.begin, granules);
+    pleat__heap_at_home(heap, (pleat__run){run.begin, granules}, zone, place);
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
     return true;
 }

@@ -144,11 +144,11 @@ static uint16_t stream_index(policy *self, pleat_stream stream)
     return index;
 }
 
-static void put_down(policy *self, pleat__place *place, uint64_t bytes, uint16_t stream)
+static void put_down(policy *self, const pleat__place *place, uint64_t bytes, uint16_t stream)
 {
-    place->slack = (0 - (uint32_t)bytes) & (PLEAT__GRANULE_BYTES - 1);
-    place->stream = stream & 63u; /* its 6 bits */
-    pleat__place_map_insert(&self->places, place);
+    pleat__place *entry = pleat__place_map_insert(&self->places, place);
+    entry->slack = (0 - (uint32_t)bytes) & (PLEAT__GRANULE_BYTES - 1);
+    entry->stream = stream & 63u; /* its 6 bits */
     pleat__count_alloc(self->stats, bytes);
 }
 
