@@ -8,10 +8,10 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads"))
-from drawing import eager, layers, settings, vision  # noqa: E402
+from drawing import eager, graphnet, layers, settings, translation, vision  # noqa: E402
 from drawing.graph import ALLOC, FREE, GRAD, REDUCE, SIDE  # noqa: E402
 from drawing.image_ops import ImageOps  # noqa: E402
-from drawing.model import Model, compile_program  # noqa: E402
+from drawing.model import Decoder, Model, compile_program  # noqa: E402
 from drawing.optimizer import Optimizer  # noqa: E402
 from drawing.run import Run  # noqa: E402
 from drawing.sharding import gathering  # noqa: E402
@@ -598,6 +598,98 @@ class Sharded(unittest.TestCase):
         told = reduced("master", gathered="each")
         self.assertTrue(told.startswith("+a1 +b1 +c2 -a +d1 +e2 -d -b +f1 +g1 -c +h2 -f"), told)
         self.assertTrue(told.endswith("-h +m2 -k +n1 +o2 -n -l -o"), told)
+
+
+class Variables(unittest.TestCase):
+    """What lives in a forward without gradients is what variables and operators have."""
+
+    def forward(self, build, unit, autocast=False):
+        ops = ImageOps(False, autocast)
+        tale = Tale(unit)
+        for kind, slot, size in compile_program(ops, build(ops), False).forward:
+            if kind == ALLOC:
+                tale.made(slot, size)
+            elif kind == FREE:
+                tale.freed(slot)
+        return tale.take()
+
+    def test_a_graph_network_has_rows_until_the_sums_and_what_is_joined_until_the_message(self):
+        config = dict(hidden=32, rows_by="select", graph_attention=False)
+        messages = graphnet.Messages(layers.Weights(4), config)
+
+        def net(ops):
+            nodes, edges = (ops.input((count, 32), 4) for count in (8, 32))
+            nodes, edges = messages(ops, nodes, edges, [ops.input((32,), 8) for _ in range(2)])
+            ops.hold(edges)
+            return nodes
+
+        # d and e are rows, f is joined of them, o are the sums, p is joined of those and of a.
+        self.assertTrue(
+            self.forward(net, 4096, True).startswith(
+                "+a0.25 +b0.0078125 +c0.0078125 -c -b +d1 +e1 +f3 +g0.015625 +h1.5 +i1.5 +j0.5 -i +k0.5 "
+                "-j +l0.015625 +m0.5 +n0.5 -k -f +o0.125 -e -d +p0.5 +q0.03125"
+            )
+        )
+
+    def test_an_experts_rows_and_result_stay_until_the_next_ones(self):
+        config = dict(hidden=64, experts=2, chosen=1, routing="masked", expert_inner=64)
+        experts = layers.Experts(
+            layers.Weights(2), dict(config, bias=False, fused=False), layers.Linear
+        )
+        # j and q are the first one's, s and z the second one's; h are the sums.
+        self.assertTrue(
+            self.forward(
+                lambda ops: experts(ops, ops.input((1, 64, 64), 2), (32, 32)), 4096
+            ).endswith(
+                "+j1 +k0.015625 +l1 +m1 -l +n1 +o1 -n -m +p1 -o +q1 -p -k -i +r0.125 +s1 -j +t0.015625 -f "
+                "+u1 +v1 -u +w1 +x1 -w -v +y1 -x +z1 -y -t -q -r -z -s -g"
+            )
+        )
+
+    def test_cross_attentions_factors_stay_until_it_returns(self):
+        config = dict(settings.DEFAULTS, hidden=64, heads=4, bias=False, fused=False)
+        config.update(inner=64, mlp="gelu")
+        block = translation.DecoderBlock(layers.Weights(2), config)
+
+        def net(ops):
+            x, memory = (ops.input((1, length, 64), 2) for length in (32, 64))
+            return block(ops, x, memory, None, None)
+
+        # o and p are queries, and keys and values; j and t are the two attentions' results.
+        self.assertTrue(
+            self.forward(net, 4096).endswith(
+                "+o1 -l +p4 +q0.00195312 +r0.00195312 +s1 -r -q +t1 -s -p -o -j +u1 -k +v1 +w0.03125 "
+                "+x0.03125 -x -w +y1 -v +z1 -y +A1 -z +B1 -A -u -t"
+            )
+        )
+
+    def decoder(self, **config):
+        config = dict(settings.DEFAULTS, hidden=64, heads=4, layers=1, inner=64, vocabulary=64, **config)
+        return Decoder(dict(config, mlp="gelu", precision="bf16")).trace(0, (1, 16, None))
+
+    def test_a_mask_is_there_until_the_last_norm_is_done(self):
+        steps = self.decoder(attention="eager", norm="rms-parts").forward
+        made = [number for number, (kind, _, _) in enumerate(steps) if kind == ALLOC]
+        slots = [steps[number][1] for number in made]
+        # Behind the truth values, of a byte each, comes the mask.
+        values = next(number for number in made if steps[number][2] == 256)
+        mask = slots[made.index(values) + 1]
+        freed = steps.index((FREE, mask, 0))
+        # The scores in bf16 are made next, of 16 tokens for 64 words.
+        behind = next(steps[number] for number in made if number > freed)
+        self.assertEqual(behind[2], 2 * 16 * 64)
+
+    def test_an_embedding_that_wants_a_gradient_goes_with_the_loss(self):
+        lora = dict(rank=1, lora_item=2, lora_dropout=0.0, norms_trained=False)
+        program = self.decoder(norm="rms-parts", **lora)
+        (kept,) = program.kept
+        self.assertNotIn((FREE, kept, 0), program.forward + program.backward)
+
+    def test_angles_are_scaled_and_cast_at_the_end(self):
+        self.assertEqual(
+            self.forward(lambda ops: ops.copied(layers.Rotary.angles(ops, 8, 16)[0]), 256),
+            "+a1 +b2 +c2 +d2 -c +e2 +f2 -e +g1 +h1 -h -f -d -b -a +i1 -g",
+        )
 
 
 class Habits(unittest.TestCase):
