@@ -60,14 +60,16 @@ static uint32_t end_of(pleat__run run)
 }
 
 /* The longest free end of a handle whose beginning is in use: where the view begins. The largest
- * runs are looked at first: none has a longer one than it has granules. */
-static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zone)
+ * runs are looked at first: none has a longer one than it has granules. Of equal ones the last, or
+ * where memory is short the lowest, which it is again when new memory lies beside some. */
+static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zone, bool is_short)
 {
     pleat__run head = {0, 0}, run = pleat__free_runs_largest(zone);
     for (uint32_t looks = 0; looks < LOOKS && run.count != 0 && run.count >= head.count; looks++) {
         pleat__run handle = handle_of(heap, run.begin);
         uint32_t count = end_of(handle) - run.begin;
-        if (run.begin != handle.begin && count >= head.count && run.count >= count)
+        bool before = !is_short || count > head.count || run.begin < head.begin;
+        if (run.begin != handle.begin && count >= head.count && run.count >= count && before)
             head = (pleat__run){run.begin, count};
         run = pleat__free_runs_smaller(zone, run);
     }
@@ -129,7 +131,7 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
     heap->gathered_count = 0;
     *offset = 0;
     *missing = granules;
-    pleat__run head = find_head(heap, zone);
+    pleat__run head = find_head(heap, zone, is_short);
     if (head.count != 0) {
         pleat__run handle = handle_of(heap, head.begin);
         PLEAT_TRY(gather_handle(heap, handle.begin >> shift));
@@ -206,7 +208,7 @@ uint64_t pleat__stitch_most(pleat__heap *heap, uint16_t stream, uint64_t new_byt
     uint32_t full = heap->pool->occupancy.full;
     if (pleat__heap_sync(heap) != PLEAT_OK)
         return 0;
-    pleat__run head = find_head(heap, zone);
+    pleat__run head = find_head(heap, zone, true);
     uint64_t chunks = idle_chunks(heap) + new_chunks(heap->pool, new_bytes);
     uint64_t most = chunks * full + head.count + longest_tail(heap, zone, head);
     uint32_t hole = pleat__free_runs_largest(zone).count;
@@ -332,9 +334,8 @@ typedef struct finding {
     bool placed; /* it fits elsewhere meanwhile, and that is occupied */
 } finding;
 
-/* Memory for a request of which `missing` granules are not free. Where there is none for more than
- * it needs, or less may be missing where memory is short, `least` is set, and nothing is refused.
- */
+/* Memory for a request of which `missing` granules are not free. Where there is none `least` is set
+ * first, and nothing is refused: less may be missing then. */
 static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t missing,
                            finding *found)
 {
@@ -345,8 +346,7 @@ static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, u
     if (pleat__space_room(pool->space) < chunks * pool->page_bytes)
         chunks = needed;
     pleat_result result = pleat__heap_supply(heap, zone, chunks, &found->supplied);
-    bool may_do = chunks != needed || missing % pool->occupancy.full == 0;
-    if (found->least || !may_do || !pleat__is_shortage(result))
+    if (found->least || !pleat__is_shortage(result))
         return result;
     found->least = true;
     /* The attempt may have left the lock. */

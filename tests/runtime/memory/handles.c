@@ -331,6 +331,30 @@ static void handles_in_use_lend_whole_chunks_where_memory_is_short(void **state)
     end(&f);
 }
 
+/* Two views could begin alike, and the end of one is in the run of the other's beginning. The new
+ * memory comes to lie beside the first, which is taken all the same. */
+static void handles_that_a_view_begins_with_stay_the_same(void **state)
+{
+    (void)state;
+    static const uint32_t halves[] = {4, 4, 8, 4, 5, 7};
+    fixture f;
+    begin(&f, 0);
+    job_tensor all = job_alloc(&f.j, 4ull * BLOCK * CHUNK, 0);
+    job_free(&f.j, &all);
+    for (int t = 0; t < 6; t++)
+        f.tensors[t] = job_alloc(&f.j, halves[t] * (CHUNK / 2ull), 0);
+    job_free(&f.j, &f.tensors[2]);
+    assert_ok(pleat_empty_cache(f.j.runtime));
+    assert_int_equal(stats_of(&f).physical_bytes, (uint64_t)(FILLER + 3 * BLOCK) * CHUNK);
+    assert_ok(pleat_set_budget(f.j.runtime, (uint64_t)(FILLER + 3 * BLOCK + 3) * CHUNK));
+    job_free(&f.j, &f.tensors[1]);
+    job_free(&f.j, &f.tensors[4]);
+    job_tensor large = job_alloc(&f.j, 11 * (CHUNK / 2ull), 0);
+    job_free(&f.j, &large);
+    drain(&f);
+    end(&f);
+}
+
 /* A backend whose device has no memory, and which has a tensor freed, by another thread, when it
  * is asked for some. */
 static struct {
@@ -405,6 +429,7 @@ int main(void)
         cmocka_unit_test(handles_survive_every_failing_verb),
         cmocka_unit_test(handles_that_cannot_be_stitched_do_not_fit),
         cmocka_unit_test(handles_in_use_lend_whole_chunks_where_memory_is_short),
+        cmocka_unit_test(handles_that_a_view_begins_with_stay_the_same),
         cmocka_unit_test(handles_freed_meanwhile_hold_it_all),
     };
     return cmocka_run_group_tests_name("handles", tests, NULL, NULL);
