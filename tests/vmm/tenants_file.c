@@ -113,18 +113,23 @@ static void tenants_by_another_path_have_the_same_file(void **state)
 }
 
 /* As a program does that reads its own ledger. */
+static void close_file(void)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", pleat__tenants_folder(), geteuid());
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+}
+
 static void tenants_whose_file_is_closed_live_again_when_they_look(void **state)
 {
     (void)state;
     pleat__tenant *tenant;
     pleat__standing standing;
-    char path[256];
     assert_ok(pleat__tenant_join(&options, &tenant));
     assert_ok(pleat__tenant_claim(tenant, 1 << 20));
-    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", pleat__tenants_folder(), geteuid());
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0);
-    assert_int_equal(close(fd), 0);
+    close_file();
     assert_int_equal(dead_to_others(), 1);
     pleat__tenant_look(tenant, &standing);
     assert_int_equal(dead_to_others(), 0);
@@ -132,18 +137,16 @@ static void tenants_whose_file_is_closed_live_again_when_they_look(void **state)
     pleat__tenant_leave(tenant);
 }
 
-/* Another process, which has the ledger's lock by then and does not give it back. */
-static pid_t start_holder(void)
+/* Another process, which has done something by then and does not end. */
+static pid_t start_process(bool (*does)(void))
 {
     int said[2];
     char letter;
     assert_int_equal(pipe(said), 0);
     pid_t child = fork();
     if (child == 0) {
-        pleat__ledger_file *file;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (pleat__ledger_open(&options, &file) != PLEAT_OK ||
-            pleat__ledger_lock(file) != PLEAT_OK || write(said[1], "+", 1) != 1)
+        if (!does() || write(said[1], "+", 1) != 1)
             _exit(1);
         for (;;)
             pause();
@@ -152,6 +155,19 @@ static pid_t start_holder(void)
     assert_int_equal(read(said[0], &letter, 1), 1);
     close(said[0]);
     return child;
+}
+
+static void end_process(pid_t child)
+{
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+/* Does not give the ledger's lock back. */
+static bool hold_lock(void)
+{
+    pleat__ledger_file *file;
+    return pleat__ledger_open(&options, &file) == PLEAT_OK && pleat__ledger_lock(file) == PLEAT_OK;
 }
 
 static uint64_t now_ns(void)
@@ -170,7 +186,7 @@ static void tenants_entries_are_mended_without_the_ledgers_lock(void **state)
     pleat__tenant_entry entry;
     assert_ok(pleat__tenant_join(&options, &tenant));
     assert_ok(pleat__ledger_open(&options, &file));
-    pid_t child = start_holder();
+    pid_t child = start_process(hold_lock);
     atomic_store(&file->map->slots[0].cap_bytes, UINT64_MAX);
     uint64_t begun = now_ns();
     assert_ok(pleat__tenant_claim(tenant, 1 << 20));
@@ -179,10 +195,92 @@ static void tenants_entries_are_mended_without_the_ledgers_lock(void **state)
     assert_false(entry.damaged);
     assert_int_equal(entry.cap_bytes, options.device_bytes);
     assert_int_equal(entry.use_bytes, 1 << 20);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    end_process(child);
     pleat__ledger_close(file);
     pleat__tenant_leave(tenant);
+}
+
+/* Joins in the entry of who seems to be dead, and has a quarter of the device. */
+static bool take_entry(void)
+{
+    pleat__tenant *tenant;
+    pleat__tenant_options taking = options;
+    taking.name = "taking";
+    return pleat__tenant_join(&taking, &tenant) == PLEAT_OK &&
+           pleat__tenant_claim(tenant, options.device_bytes / 4) == PLEAT_OK;
+}
+
+/* What is in the ledger of a tenant; its bytes, and (may be NULL) what it is guaranteed. */
+static uint64_t told_of(pleat__ledger_file *file, const char *name, uint64_t *guarantee)
+{
+    for (uint32_t s = 0; s < PLEAT__TENANTS_MOST; s++) {
+        pleat__tenant_entry entry;
+        if (!pleat__ledger_read(file, s, options.device_bytes, &entry) ||
+            !pleat__ledger_read_name(file, s, entry.name) || strcmp(entry.name, name) != 0)
+            continue;
+        assert_true(pleat__ledger_is_alive(file, s));
+        if (guarantee != NULL)
+            *guarantee = entry.guarantee_bytes;
+        return entry.use_bytes;
+    }
+    fail_msg("%s is not in the ledger", name);
+    return 0;
+}
+
+/* Both would write into one entry, and neither would see what the other one has. `acts` is what the
+ * first one does next: it looks, or does something else before. */
+static void lose_entry(void (*acts)(pleat__tenant *tenant))
+{
+    pleat__tenant *tenant;
+    pleat__ledger_file *file;
+    pleat__standing standing;
+    uint64_t eighth = options.device_bytes / 8, guarantee;
+    pleat__tenant_options losing = options;
+    losing.name = "losing";
+    losing.guarantee_bytes = eighth;
+    assert_ok(pleat__ledger_open(&options, &file));
+    assert_ok(pleat__tenant_join(&losing, &tenant));
+    assert_ok(pleat__tenant_claim(tenant, 4 * eighth));
+    close_file();
+    pid_t child = start_process(take_entry);
+    acts(tenant);
+    assert_int_equal(told_of(file, "taking", NULL), 2 * eighth);
+    pleat__tenant_look(tenant, &standing);
+    assert_int_equal(standing.allowed_bytes, 6 * eighth);
+    assert_int_equal(told_of(file, "taking", NULL), 2 * eighth);
+    assert_int_equal(told_of(file, "losing", &guarantee), standing.use_bytes);
+    assert_int_equal(guarantee, eighth);
+    assert_int_equal(pleat__tenant_claim(tenant, 4 * eighth), PLEAT_E_BUDGET);
+    pleat__tenant_leave(tenant);
+    assert_int_equal(told_of(file, "taking", NULL), 2 * eighth);
+    end_process(child);
+    pleat__ledger_close(file);
+}
+
+static void look_only(pleat__tenant *tenant)
+{
+    (void)tenant;
+}
+
+static void unclaim_first(pleat__tenant *tenant)
+{
+    pleat__tenant_unclaim(tenant, options.device_bytes / 8);
+    pleat__tenant_raise(tenant, options.device_bytes);
+    pleat__tenant_tell(tenant, 0, 1 << 20, 0);
+}
+
+static void claim_first(pleat__tenant *tenant)
+{
+    assert_int_equal(pleat__tenant_claim(tenant, options.device_bytes / 2), PLEAT_E_BUDGET);
+    assert_ok(pleat__tenant_claim(tenant, options.device_bytes / 8));
+}
+
+static void tenants_whose_entry_was_taken_have_another_one(void **state)
+{
+    (void)state;
+    lose_entry(look_only);
+    lose_entry(unclaim_first);
+    lose_entry(claim_first);
 }
 
 int main(void)
@@ -192,6 +290,7 @@ int main(void)
         cmocka_unit_test(tenants_by_another_path_have_the_same_file),
         cmocka_unit_test(tenants_whose_file_is_closed_live_again_when_they_look),
         cmocka_unit_test(tenants_entries_are_mended_without_the_ledgers_lock),
+        cmocka_unit_test(tenants_whose_entry_was_taken_have_another_one),
     };
     return cmocka_run_group_tests_name("tenants_file", tests, open_ledger_folder, NULL);
 }

@@ -42,8 +42,9 @@ struct pleat__tenant {
     uint64_t serial;
     uint64_t device_bytes;
     uint64_t cap;         /* as it was last set by the process */
-    pthread_mutex_t lock; /* guards all below, which only this tenant writes into its entry */
+    pthread_mutex_t lock; /* guards slot and all below, which only this tenant writes into it */
     uint64_t use, other, idle, host, want, want_ns;
+    pleat__tenant_entry terms; /* as they were last read */
 };
 
 static uint64_t less(uint64_t from, uint64_t bytes)
@@ -58,7 +59,15 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ---- entries ---- */
 
-/* The tenant's own fields as it knows them. Under its lock. */
+/* Whether the entry is the tenant's, or nobody's, and so its own from here on. One that was taken
+ * for dead, as something in the process had closed the file, may be another process's by now. */
+static bool has_entry(const pleat__tenant *tenant)
+{
+    return atomic_load(&tenant->file->map->slots[tenant->slot].serial) == tenant->serial ||
+           pleat__ledger_stay(tenant->file, tenant->slot);
+}
+
+/* The tenant's own fields as it knows them. Under its lock. pre: it has its entry */
 static void write_own(const pleat__tenant *tenant)
 {
     pleat__ledger_slot *slot = &tenant->file->map->slots[tenant->slot];
@@ -173,16 +182,19 @@ static pleat_result take_slot(pleat__ledger_file *file, uint32_t *slot)
                        PLEAT__TENANTS_MOST);
 }
 
+/* With the ledger's lock. */
 static pleat_result enter(pleat__tenant *tenant, const pleat__tenant_options *options)
 {
     pleat__ledger_file *file = tenant->file;
+    uint32_t taken;
     uint64_t cap = options->cap_bytes == 0 ? tenant->device_bytes : options->cap_bytes;
     cap = least(cap, tenant->device_bytes);
     remove_dead(file);
     others all = sum_others(file, PLEAT__TENANTS_MOST, options->priority, tenant->device_bytes);
     PLEAT_TRY(check_guarantee(options->guarantee_bytes, all.guaranteed, cap, tenant->device_bytes));
-    PLEAT_TRY(take_slot(file, &tenant->slot));
-    pleat__ledger_slot *slot = &file->map->slots[tenant->slot];
+    PLEAT_TRY(take_slot(file, &taken));
+    tenant->slot = taken;
+    pleat__ledger_slot *slot = &file->map->slots[taken];
     write_name(slot, options->name);
     atomic_store(&slot->pid, (uint64_t)getpid());
     atomic_store(&slot->uid, geteuid());
@@ -194,6 +206,10 @@ static pleat_result enter(pleat__tenant *tenant, const pleat__tenant_options *op
     while (tenant->serial == 0) /* of a file that somebody wrote into it may be any number */
         tenant->serial = atomic_fetch_add(&file->map->serial, 1) + 1;
     write_own(tenant);
+    tenant->terms = (pleat__tenant_entry){.guarantee_bytes = options->guarantee_bytes,
+                                          .cap_bytes = cap,
+                                          .priority = options->priority};
+    (void)pleat__ledger_read_name(file, taken, tenant->terms.name);
     return PLEAT_OK;
 }
 
@@ -229,7 +245,8 @@ void pleat__tenant_leave(pleat__tenant *tenant)
 {
     if (tenant == NULL || tenant->process != pleat__process_now())
         return;
-    atomic_store(&tenant->file->map->slots[tenant->slot].serial, 0);
+    if (has_entry(tenant))
+        atomic_store(&tenant->file->map->slots[tenant->slot].serial, 0);
     atomic_fetch_add(&tenant->file->map->news, 1);
     pleat__ledger_die(tenant->file, tenant->slot);
     pleat__ledger_close(tenant->file);
@@ -239,10 +256,40 @@ void pleat__tenant_leave(pleat__tenant *tenant)
 
 void pleat__tenant_raise(pleat__tenant *tenant, uint64_t cap_bytes)
 {
-    pleat__ledger_slot *slot = &tenant->file->map->slots[tenant->slot];
     uint64_t cap = least(cap_bytes, tenant->device_bytes), was = tenant->cap;
-    if (cap > was && atomic_compare_exchange_strong(&slot->cap_bytes, &was, cap))
+    if (cap <= was)
+        return;
+    pthread_mutex_lock(&tenant->lock);
+    pleat__ledger_slot *slot = &tenant->file->map->slots[tenant->slot];
+    if (has_entry(tenant) && atomic_compare_exchange_strong(&slot->cap_bytes, &was, cap))
         tenant->cap = cap;
+    pthread_mutex_unlock(&tenant->lock);
+}
+
+/* Another entry, of the same terms, but for a guarantee that does not fit any more. Under the
+ * tenant's lock. */
+static pleat_result enter_anew(pleat__tenant *tenant)
+{
+    const pleat__tenant_entry terms = tenant->terms;
+    pleat__tenant_options options = {.name = terms.name,
+                                     .guarantee_bytes = terms.guarantee_bytes,
+                                     .cap_bytes = terms.cap_bytes,
+                                     .priority = terms.priority};
+    uint32_t lost = tenant->slot;
+    uint64_t cap = tenant->cap;
+    PLEAT_TRY(pleat__ledger_lock(tenant->file));
+    pleat_result result = enter(tenant, &options);
+    if (result == PLEAT_E_LIMIT && options.guarantee_bytes != 0) {
+        options.guarantee_bytes = 0;
+        result = enter(tenant, &options);
+    }
+    pleat__ledger_unlock(tenant->file);
+    tenant->cap = cap; /* what the process set: people may have set another one since */
+    if (result != PLEAT_OK)
+        return result;
+    pleat__ledger_die(tenant->file, lost);
+    atomic_fetch_add(&tenant->file->map->news, 1);
+    return PLEAT_OK;
 }
 
 /* ---- claims ---- */
@@ -260,17 +307,18 @@ static void heal(const pleat__tenant *tenant)
     atomic_store(&slot->priority, 0);
 }
 
-/* What others may have set. Under the tenant's lock. */
-static pleat__tenant_entry terms_of(const pleat__tenant *tenant)
+/* What others may have set. Under the tenant's lock. pre: it has its entry */
+static pleat__tenant_entry terms_of(pleat__tenant *tenant)
 {
     pleat__tenant_entry entry;
-    char name[PLEAT__TENANT_NAME];
     write_own(tenant);
-    if (pleat__ledger_read(tenant->file, tenant->slot, tenant->device_bytes, &entry) &&
-        !entry.damaged && pleat__ledger_read_name(tenant->file, tenant->slot, name))
-        return entry;
-    heal(tenant);
-    return (pleat__tenant_entry){.cap_bytes = tenant->device_bytes, .use_bytes = tenant->use};
+    if (!pleat__ledger_read(tenant->file, tenant->slot, tenant->device_bytes, &entry) ||
+        entry.damaged || !pleat__ledger_read_name(tenant->file, tenant->slot, entry.name)) {
+        heal(tenant);
+        entry = (pleat__tenant_entry){.cap_bytes = tenant->device_bytes};
+    }
+    tenant->terms = entry;
+    return entry;
 }
 
 static pleat__standing stand(const pleat__tenant *tenant, const pleat__tenant_entry *terms)
@@ -323,6 +371,9 @@ static pleat_result claim(pleat__tenant *tenant, uint64_t bytes)
 {
     uint64_t then;
     pleat__standing standing;
+    if (!has_entry(tenant) && enter_anew(tenant) != PLEAT_OK)
+        return pleat__context(pleat__fail(PLEAT_E_BUDGET, "%s", pleat_last_error()->text),
+                              "tenants: its entry is another one's by now");
     pleat__tenant_entry terms = terms_of(tenant);
     if (!pleat__add(tenant->use, bytes, &then))
         return pleat__fail(PLEAT_E_BUDGET, "tenants: %llu bytes more", (unsigned long long)bytes);
@@ -347,10 +398,12 @@ pleat_result pleat__tenant_claim(pleat__tenant *tenant, uint64_t bytes)
     return result;
 }
 
-/* Under the tenant's lock: its own words alone. */
+/* Under the tenant's lock: its own words alone. Where its entry is another one's, the next claim or
+ * look writes them. */
 static void change(pleat__tenant *tenant, bool news)
 {
-    write_own(tenant);
+    if (has_entry(tenant))
+        write_own(tenant);
     if (news)
         atomic_fetch_add(&tenant->file->map->news, 1);
 }
@@ -412,10 +465,10 @@ void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t id
 void pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out)
 {
     pthread_mutex_lock(&tenant->lock);
-    pleat__ledger_stay(tenant->file, tenant->slot);
+    bool has = pleat__ledger_stay(tenant->file, tenant->slot) || enter_anew(tenant) == PLEAT_OK;
     remove_dead(tenant->file);
     (void)pleat__ledger_bytes(tenant->file, tenant->device_bytes); /* where somebody spoilt it */
-    pleat__tenant_entry terms = terms_of(tenant);
+    pleat__tenant_entry terms = has ? terms_of(tenant) : tenant->terms;
     *out = stand(tenant, &terms);
     pthread_mutex_unlock(&tenant->lock);
 }

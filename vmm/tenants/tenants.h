@@ -18,8 +18,12 @@
  *          and to look takes no lock. A lock that lies in the kernel
  *          cannot be damaged by who writes nonsense into the file. Such a lock is the process's: it
  *          does not pass to a forked child, and ends when the process closes the file, so a process
- *          has each ledger open once, by whatever path; and where something else in the process
- *          closes it, each tenant has its lock again when it next looks.
+ *          has each ledger open once, by whatever path. Where something else in the process closes
+ *          it, each tenant has its lock again when it next looks, within a tenth of a second in a
+ *          runtime; until then it may be taken for dead, and what it has be claimed by others.
+ * Where another one has its entry by then it gets another entry with the same terms, for which
+ *          alone a claim or a look waits for the ledger's lock; a guarantee that does not fit any
+ *          more is gone.
  * DEATH    Every change is one store of one word, so a tenant may die between any two. Its entry is
  *          found, and its share is free, when the next one asks for what is not there.
  * TRUST    The file is refused unless it is a plain file with one name, of the right owner or

@@ -393,10 +393,11 @@ void pleat__ledger_die(pleat__ledger_file *file, uint32_t slot)
     pthread_mutex_unlock(&file->lock);
 }
 
-void pleat__ledger_stay(const pleat__ledger_file *file, uint32_t slot)
+bool pleat__ledger_stay(const pleat__ledger_file *file, uint32_t slot)
 {
     struct flock told;
-    (void)lock_byte(file->fd, F_SETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told);
+    return lock_byte(file->fd, F_SETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told) == 0 ||
+           (errno != EACCES && errno != EAGAIN);
 }
 
 bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot)
