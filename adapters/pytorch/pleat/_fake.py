@@ -17,7 +17,8 @@ import threading
 import time
 import weakref
 
-from . import _checkpoints, _clock, _collectives, _contents, _data, _ends, _errors, _recording, _safetensors, _statistics
+from . import (_checkpoints, _clock, _collectives, _contents, _data, _ends, _errors, _recording, _safetensors, _statistics,
+               _stderr)
 
 MIB = 1 << 20
 # Of aten's operators those of recurrent layers.
@@ -88,8 +89,8 @@ class Recorder:
         is_last = self.recording.add({"action": action, "addr": address, "size": bytes, "stream": 0,
                                       "time_us": int(self.us), "user_metadata": "iter=%d" % self.iterations})
         if is_last:
-            print("pleat estimate: %d events of iterations 1 to %d are recorded, which is the most: what comes later is not "
-                  "among the figures" % (_recording.EVENTS_MOST, 1 + self.iterations), file=sys.stderr)
+            _stderr.say("pleat estimate: %d events of iterations 1 to %d are recorded, which is the most: what comes later is "
+                        "not among the figures" % (_recording.EVENTS_MOST, 1 + self.iterations))
 
     def allocate(self, bytes):
         with self.lock:
@@ -462,8 +463,7 @@ def watch_sizes(torch, recorder):
 
 
 def dump_nothing(*_, **named):
-    print("pleat estimate: torch's own recording is empty here, and not written: `pleat estimate -o TRACE` writes one",
-          file=sys.stderr)
+    _stderr.say("pleat estimate: torch's own recording is empty here, and not written: `pleat estimate -o TRACE` writes one")
 
 
 def begin(folder):
@@ -520,7 +520,7 @@ def begin(folder):
                 recorder.finish()
                 os.remove(path + ".begun")
             except OSError as problem:
-                print("pleat estimate: the recording cannot be written: %s" % problem, file=sys.stderr)
+                _stderr.say("pleat estimate: the recording cannot be written: %s" % problem)
         # Autograd's thread lets the mode go after its last node, and Python must still be there then, or
         # std::terminate ends the process: one run in some fifty on a busy machine.
         time.sleep(LETTING_GO)

@@ -263,6 +263,7 @@ def run_program(words, variables):
 
 @_signals.ending_by_interrupts
 def main(arguments=None):
+    run.stand_for_closed()
     options = parse(sys.argv[1:] if arguments is None else arguments)
     program = run.program_of(options.program[0], "estimate")
     run.warn_of_deaf_flag(options.program, "estimate")
