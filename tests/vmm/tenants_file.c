@@ -20,31 +20,42 @@
 static const pleat__tenant_options options = {
     .device = "GPU-1", .device_bytes = 1 << 30, .cap_bytes = 1 << 30};
 
-/* Another thread, which joins when a descriptor is about to be closed. */
+/* Another thread, which takes the ledger's lock when a descriptor is about to be closed. */
 static struct {
     bool begins;
     pthread_t thread;
-    pleat__tenant *tenant;
-    _Atomic bool joined;
+    _Atomic bool locked, checked;
 } other;
 
-static void *join(void *context)
+static void pause_ms(int ms, const _Atomic bool *until)
 {
+    for (; ms > 0 && !atomic_load(until); ms--)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void *lock_until_checked(void *context)
+{
+    pleat__ledger_file *file;
     (void)context;
-    if (pleat__tenant_join(&options, &other.tenant) == PLEAT_OK)
-        atomic_store(&other.joined, true);
+    if (pleat__ledger_open(&options, &file) != PLEAT_OK)
+        return NULL;
+    if (pleat__ledger_lock(file) == PLEAT_OK) {
+        atomic_store(&other.locked, true);
+        pause_ms(100 * PATIENCE_MS, &other.checked);
+        pleat__ledger_unlock(file);
+    }
+    pleat__ledger_close(file);
     return NULL;
 }
 
-/* In the place of the system's: the other thread has time to join before it. */
+/* In the place of the system's: the other thread has time to take the lock before it. */
 int close(int fd)
 {
     if (other.begins) {
         other.begins = false;
-        if (pthread_create(&other.thread, NULL, join, NULL) != 0)
+        if (pthread_create(&other.thread, NULL, lock_until_checked, NULL) != 0)
             return -1;
-        for (int ms = 0; ms < PATIENCE_MS && !atomic_load(&other.joined); ms++)
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        pause_ms(PATIENCE_MS, &other.locked);
     }
     return (int)syscall(SYS_close, fd);
 }
@@ -79,22 +90,38 @@ static int dead_to_others(void)
     return WEXITSTATUS(status);
 }
 
-/* The system ends the locks that a process has on a file when it closes any descriptor of it. */
-static void tenants_who_join_while_the_last_one_leaves_live(void **state)
+/* In another process, whose exit status it is: 0 where somebody has the ledger's lock. */
+static int find_lock(void)
+{
+    struct flock told = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    char path[256];
+    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", pleat__tenants_folder(), geteuid());
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    return fcntl(fd, F_GETLK, &told) == 0 && told.l_type == F_WRLCK ? 0 : 1;
+}
+
+/* The system ends the ledger's lock of a process when that closes any descriptor of the file. */
+static void tenants_who_leave_do_not_end_the_ledgers_lock(void **state)
 {
     (void)state;
     pleat__tenant *leaving;
+    int status;
     assert_ok(pleat__tenant_join(&options, &leaving));
     other.begins = true;
     pleat__tenant_leave(leaving);
     assert_false(other.begins);
+    pause_ms(100 * PATIENCE_MS, &other.locked);
+    assert_true(other.locked);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(find_lock());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    atomic_store(&other.checked, true);
     assert_int_equal(pthread_join(other.thread, NULL), 0);
-    assert_true(other.joined);
-    assert_int_equal(dead_to_others(), 0);
-    pleat__tenant_leave(other.tenant);
+    assert_int_equal(status, 0);
 }
 
-/* Else the one that leaves would end the other one's lock, and others would have its share. */
+/* Else the two would not know of each other what the process has. */
 static void tenants_by_another_path_have_the_same_file(void **state)
 {
     (void)state;
@@ -105,6 +132,8 @@ static void tenants_by_another_path_have_the_same_file(void **state)
     snprintf(path, sizeof path, "%s/.", folder);
     assert_int_equal(setenv("PLEAT_TENANTS_DIR", path, 1), 0);
     assert_ok(pleat__tenant_join(&options, &second));
+    pleat__tenant_count(second, 5);
+    assert_int_equal(pleat__tenant_process_bytes(first), 5);
     pleat__tenant_leave(second);
     assert_int_equal(setenv("PLEAT_TENANTS_DIR", folder, 1), 0);
     assert_int_equal(dead_to_others(), 0);
@@ -122,18 +151,35 @@ static void close_file(void)
     assert_int_equal(close(fd), 0);
 }
 
-static void tenants_whose_file_is_closed_live_again_when_they_look(void **state)
+/* In another process, whose exit status it is: 0 where it may claim what the others have left of
+ * the device and no more. */
+static int claim_rest(uint64_t left)
+{
+    pleat__tenant *tenant;
+    if (pleat__tenant_join(&options, &tenant) != PLEAT_OK)
+        return 1;
+    return pleat__tenant_claim(tenant, left + 1) == PLEAT_E_BUDGET ? 0 : 2;
+}
+
+/* Else another process would have its share, and join in its entry, into which both would write. */
+static void tenants_whose_file_is_closed_live_on(void **state)
 {
     (void)state;
     pleat__tenant *tenant;
     pleat__standing standing;
+    int status;
     assert_ok(pleat__tenant_join(&options, &tenant));
     assert_ok(pleat__tenant_claim(tenant, 1 << 20));
     close_file();
-    assert_int_equal(dead_to_others(), 1);
-    pleat__tenant_look(tenant, &standing);
     assert_int_equal(dead_to_others(), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(claim_rest(options.device_bytes - (1 << 20)));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    pleat__tenant_look(tenant, &standing);
     assert_int_equal(standing.use_bytes, 1 << 20);
+    assert_int_equal(standing.allowed_bytes, options.device_bytes);
     pleat__tenant_leave(tenant);
 }
 
@@ -200,97 +246,51 @@ static void tenants_entries_are_mended_without_the_ledgers_lock(void **state)
     pleat__tenant_leave(tenant);
 }
 
-/* Joins in the entry of who seems to be dead, and has a quarter of the device. */
-static bool take_entry(void)
+/* Claims, and ends once a child of it runs, which goes on until its end of a pipe is read no more.
+ */
+static void claim_and_fork(int until)
 {
     pleat__tenant *tenant;
-    pleat__tenant_options taking = options;
-    taking.name = "taking";
-    return pleat__tenant_join(&taking, &tenant) == PLEAT_OK &&
-           pleat__tenant_claim(tenant, options.device_bytes / 4) == PLEAT_OK;
+    int runs[2];
+    char letter;
+    if (pipe(runs) != 0 || pleat__tenant_join(&options, &tenant) != PLEAT_OK ||
+        pleat__tenant_claim(tenant, options.device_bytes) != PLEAT_OK)
+        _exit(1);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(write(runs[1], "+", 1) != 1 || read(until, &letter, 1) != 0);
+    _exit(child < 0 || read(runs[0], &letter, 1) != 1);
 }
 
-/* What is in the ledger of a tenant; its bytes, and (may be NULL) what it is guaranteed. */
-static uint64_t told_of(pleat__ledger_file *file, const char *name, uint64_t *guarantee)
-{
-    for (uint32_t s = 0; s < PLEAT__TENANTS_MOST; s++) {
-        pleat__tenant_entry entry;
-        if (!pleat__ledger_read(file, s, options.device_bytes, &entry) ||
-            !pleat__ledger_read_name(file, s, entry.name) || strcmp(entry.name, name) != 0)
-            continue;
-        assert_true(pleat__ledger_is_alive(file, s));
-        if (guarantee != NULL)
-            *guarantee = entry.guarantee_bytes;
-        return entry.use_bytes;
-    }
-    fail_msg("%s is not in the ledger", name);
-    return 0;
-}
-
-/* Both would write into one entry, and neither would see what the other one has. `acts` is what the
- * first one does next: it looks, or does something else before. */
-static void lose_entry(void (*acts)(pleat__tenant *tenant))
-{
-    pleat__tenant *tenant;
-    pleat__ledger_file *file;
-    pleat__standing standing;
-    uint64_t eighth = options.device_bytes / 8, guarantee;
-    pleat__tenant_options losing = options;
-    losing.name = "losing";
-    losing.guarantee_bytes = eighth;
-    assert_ok(pleat__ledger_open(&options, &file));
-    assert_ok(pleat__tenant_join(&losing, &tenant));
-    assert_ok(pleat__tenant_claim(tenant, 4 * eighth));
-    close_file();
-    pid_t child = start_process(take_entry);
-    acts(tenant);
-    assert_int_equal(told_of(file, "taking", NULL), 2 * eighth);
-    pleat__tenant_look(tenant, &standing);
-    assert_int_equal(standing.allowed_bytes, 6 * eighth);
-    assert_int_equal(told_of(file, "taking", NULL), 2 * eighth);
-    assert_int_equal(told_of(file, "losing", &guarantee), standing.use_bytes);
-    assert_int_equal(guarantee, eighth);
-    assert_int_equal(pleat__tenant_claim(tenant, 4 * eighth), PLEAT_E_BUDGET);
-    pleat__tenant_leave(tenant);
-    assert_int_equal(told_of(file, "taking", NULL), 2 * eighth);
-    end_process(child);
-    pleat__ledger_close(file);
-}
-
-static void look_only(pleat__tenant *tenant)
-{
-    (void)tenant;
-}
-
-static void unclaim_first(pleat__tenant *tenant)
-{
-    pleat__tenant_unclaim(tenant, options.device_bytes / 8);
-    pleat__tenant_raise(tenant, options.device_bytes);
-    pleat__tenant_tell(tenant, 0, 1 << 20, 0);
-}
-
-static void claim_first(pleat__tenant *tenant)
-{
-    assert_int_equal(pleat__tenant_claim(tenant, options.device_bytes / 2), PLEAT_E_BUDGET);
-    assert_ok(pleat__tenant_claim(tenant, options.device_bytes / 8));
-}
-
-static void tenants_whose_entry_was_taken_have_another_one(void **state)
+/* A child has what its parent had open. */
+static void tenants_who_end_before_their_children_leave_their_share(void **state)
 {
     (void)state;
-    lose_entry(look_only);
-    lose_entry(unclaim_first);
-    lose_entry(claim_first);
+    pleat__tenant *tenant;
+    int until[2], status;
+    assert_int_equal(pipe2(until, O_CLOEXEC), 0);
+    assert_ok(pleat__tenant_join(&options, &tenant));
+    pid_t child = fork();
+    if (child == 0) {
+        close(until[1]);
+        claim_and_fork(until[0]);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_ok(pleat__tenant_claim(tenant, options.device_bytes));
+    close(until[0]);
+    close(until[1]);
+    pleat__tenant_leave(tenant);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tenants_who_join_while_the_last_one_leaves_live),
+        cmocka_unit_test(tenants_who_leave_do_not_end_the_ledgers_lock),
         cmocka_unit_test(tenants_by_another_path_have_the_same_file),
-        cmocka_unit_test(tenants_whose_file_is_closed_live_again_when_they_look),
+        cmocka_unit_test(tenants_whose_file_is_closed_live_on),
         cmocka_unit_test(tenants_entries_are_mended_without_the_ledgers_lock),
-        cmocka_unit_test(tenants_whose_entry_was_taken_have_another_one),
+        cmocka_unit_test(tenants_who_end_before_their_children_leave_their_share),
     };
     return cmocka_run_group_tests_name("tenants_file", tests, open_ledger_folder, NULL);
 }

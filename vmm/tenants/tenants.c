@@ -42,9 +42,8 @@ struct pleat__tenant {
     uint64_t serial;
     uint64_t device_bytes;
     uint64_t cap;         /* as it was last set by the process */
-    pthread_mutex_t lock; /* guards slot and all below, which only this tenant writes into it */
+    pthread_mutex_t lock; /* guards all below, which only this tenant writes into its entry */
     uint64_t use, other, idle, host, want, want_ns;
-    pleat__tenant_entry terms; /* as they were last read */
 };
 
 static uint64_t less(uint64_t from, uint64_t bytes)
@@ -59,15 +58,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ---- entries ---- */
 
-/* Whether the entry is the tenant's, or nobody's, and so its own from here on. One that was taken
- * for dead, as something in the process had closed the file, may be another process's by now. */
-static bool has_entry(const pleat__tenant *tenant)
-{
-    return atomic_load(&tenant->file->map->slots[tenant->slot].serial) == tenant->serial ||
-           pleat__ledger_stay(tenant->file, tenant->slot);
-}
-
-/* The tenant's own fields as it knows them. Under its lock. pre: it has its entry */
+/* The tenant's own fields as it knows them. Under its lock. */
 static void write_own(const pleat__tenant *tenant)
 {
     pleat__ledger_slot *slot = &tenant->file->map->slots[tenant->slot];
@@ -182,19 +173,16 @@ static pleat_result take_slot(pleat__ledger_file *file, uint32_t *slot)
                        PLEAT__TENANTS_MOST);
 }
 
-/* With the ledger's lock. */
 static pleat_result enter(pleat__tenant *tenant, const pleat__tenant_options *options)
 {
     pleat__ledger_file *file = tenant->file;
-    uint32_t taken;
     uint64_t cap = options->cap_bytes == 0 ? tenant->device_bytes : options->cap_bytes;
     cap = least(cap, tenant->device_bytes);
     remove_dead(file);
     others all = sum_others(file, PLEAT__TENANTS_MOST, options->priority, tenant->device_bytes);
     PLEAT_TRY(check_guarantee(options->guarantee_bytes, all.guaranteed, cap, tenant->device_bytes));
-    PLEAT_TRY(take_slot(file, &taken));
-    tenant->slot = taken;
-    pleat__ledger_slot *slot = &file->map->slots[taken];
+    PLEAT_TRY(take_slot(file, &tenant->slot));
+    pleat__ledger_slot *slot = &file->map->slots[tenant->slot];
     write_name(slot, options->name);
     atomic_store(&slot->pid, (uint64_t)getpid());
     atomic_store(&slot->uid, geteuid());
@@ -206,10 +194,6 @@ static pleat_result enter(pleat__tenant *tenant, const pleat__tenant_options *op
     while (tenant->serial == 0) /* of a file that somebody wrote into it may be any number */
         tenant->serial = atomic_fetch_add(&file->map->serial, 1) + 1;
     write_own(tenant);
-    tenant->terms = (pleat__tenant_entry){.guarantee_bytes = options->guarantee_bytes,
-                                          .cap_bytes = cap,
-                                          .priority = options->priority};
-    (void)pleat__ledger_read_name(file, taken, tenant->terms.name);
     return PLEAT_OK;
 }
 
@@ -245,8 +229,7 @@ void pleat__tenant_leave(pleat__tenant *tenant)
 {
     if (tenant == NULL || tenant->process != pleat__process_now())
         return;
-    if (has_entry(tenant))
-        atomic_store(&tenant->file->map->slots[tenant->slot].serial, 0);
+    atomic_store(&tenant->file->map->slots[tenant->slot].serial, 0);
     atomic_fetch_add(&tenant->file->map->news, 1);
     pleat__ledger_die(tenant->file, tenant->slot);
     pleat__ledger_close(tenant->file);
@@ -256,40 +239,10 @@ void pleat__tenant_leave(pleat__tenant *tenant)
 
 void pleat__tenant_raise(pleat__tenant *tenant, uint64_t cap_bytes)
 {
-    uint64_t cap = least(cap_bytes, tenant->device_bytes), was = tenant->cap;
-    if (cap <= was)
-        return;
-    pthread_mutex_lock(&tenant->lock);
     pleat__ledger_slot *slot = &tenant->file->map->slots[tenant->slot];
-    if (has_entry(tenant) && atomic_compare_exchange_strong(&slot->cap_bytes, &was, cap))
+    uint64_t cap = least(cap_bytes, tenant->device_bytes), was = tenant->cap;
+    if (cap > was && atomic_compare_exchange_strong(&slot->cap_bytes, &was, cap))
         tenant->cap = cap;
-    pthread_mutex_unlock(&tenant->lock);
-}
-
-/* Another entry, of the same terms, but for a guarantee that does not fit any more. Under the
- * tenant's lock. */
-static pleat_result enter_anew(pleat__tenant *tenant)
-{
-    const pleat__tenant_entry terms = tenant->terms;
-    pleat__tenant_options options = {.name = terms.name,
-                                     .guarantee_bytes = terms.guarantee_bytes,
-                                     .cap_bytes = terms.cap_bytes,
-                                     .priority = terms.priority};
-    uint32_t lost = tenant->slot;
-    uint64_t cap = tenant->cap;
-    PLEAT_TRY(pleat__ledger_lock(tenant->file));
-    pleat_result result = enter(tenant, &options);
-    if (result == PLEAT_E_LIMIT && options.guarantee_bytes != 0) {
-        options.guarantee_bytes = 0;
-        result = enter(tenant, &options);
-    }
-    pleat__ledger_unlock(tenant->file);
-    tenant->cap = cap; /* what the process set: people may have set another one since */
-    if (result != PLEAT_OK)
-        return result;
-    pleat__ledger_die(tenant->file, lost);
-    atomic_fetch_add(&tenant->file->map->news, 1);
-    return PLEAT_OK;
 }
 
 /* ---- claims ---- */
@@ -307,18 +260,17 @@ static void heal(const pleat__tenant *tenant)
     atomic_store(&slot->priority, 0);
 }
 
-/* What others may have set. Under the tenant's lock. pre: it has its entry */
-static pleat__tenant_entry terms_of(pleat__tenant *tenant)
+/* What others may have set. Under the tenant's lock. */
+static pleat__tenant_entry terms_of(const pleat__tenant *tenant)
 {
     pleat__tenant_entry entry;
+    char name[PLEAT__TENANT_NAME];
     write_own(tenant);
-    if (!pleat__ledger_read(tenant->file, tenant->slot, tenant->device_bytes, &entry) ||
-        entry.damaged || !pleat__ledger_read_name(tenant->file, tenant->slot, entry.name)) {
-        heal(tenant);
-        entry = (pleat__tenant_entry){.cap_bytes = tenant->device_bytes};
-    }
-    tenant->terms = entry;
-    return entry;
+    if (pleat__ledger_read(tenant->file, tenant->slot, tenant->device_bytes, &entry) &&
+        !entry.damaged && pleat__ledger_read_name(tenant->file, tenant->slot, name))
+        return entry;
+    heal(tenant);
+    return (pleat__tenant_entry){.cap_bytes = tenant->device_bytes, .use_bytes = tenant->use};
 }
 
 static pleat__standing stand(const pleat__tenant *tenant, const pleat__tenant_entry *terms)
@@ -371,9 +323,6 @@ static pleat_result claim(pleat__tenant *tenant, uint64_t bytes)
 {
     uint64_t then;
     pleat__standing standing;
-    if (!has_entry(tenant) && enter_anew(tenant) != PLEAT_OK)
-        return pleat__context(pleat__fail(PLEAT_E_BUDGET, "%s", pleat_last_error()->text),
-                              "tenants: its entry is another one's by now");
     pleat__tenant_entry terms = terms_of(tenant);
     if (!pleat__add(tenant->use, bytes, &then))
         return pleat__fail(PLEAT_E_BUDGET, "tenants: %llu bytes more", (unsigned long long)bytes);
@@ -398,12 +347,10 @@ pleat_result pleat__tenant_claim(pleat__tenant *tenant, uint64_t bytes)
     return result;
 }
 
-/* Under the tenant's lock: its own words alone. Where its entry is another one's, the next claim or
- * look writes them. */
+/* Under the tenant's lock: its own words alone. */
 static void change(pleat__tenant *tenant, bool news)
 {
-    if (has_entry(tenant))
-        write_own(tenant);
+    write_own(tenant);
     if (news)
         atomic_fetch_add(&tenant->file->map->news, 1);
 }
@@ -465,10 +412,9 @@ void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t id
 void pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out)
 {
     pthread_mutex_lock(&tenant->lock);
-    bool has = pleat__ledger_stay(tenant->file, tenant->slot) || enter_anew(tenant) == PLEAT_OK;
     remove_dead(tenant->file);
     (void)pleat__ledger_bytes(tenant->file, tenant->device_bytes); /* where somebody spoilt it */
-    pleat__tenant_entry terms = has ? terms_of(tenant) : tenant->terms;
+    pleat__tenant_entry terms = terms_of(tenant);
     *out = stand(tenant, &terms);
     pthread_mutex_unlock(&tenant->lock);
 }
