@@ -154,6 +154,19 @@ class Recording(unittest.TestCase):
         with self.assertRaises(FileNotFoundError):
             self.recorder.finish()
 
+    def test_a_program_may_close_what_it_does_not_know(self):
+        child = os.fork()
+        if not child:
+            try:
+                self.record(_recording.BATCH)
+                os.closerange(3, 256)
+                its = [open(os.devnull) for _ in range(20)]
+                self.record(_recording.BATCH)
+                os._exit(len(self.finished()) != 6 * _recording.BATCH or len(its) != 20)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
     def test_a_forked_child_writes_nothing(self):
         self.record(_recording.BATCH)
         with self.recorder.lock:

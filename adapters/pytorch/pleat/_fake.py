@@ -163,8 +163,8 @@ class Recorder:
         with self.lock:
             while self.ends:  # other threads may go on meanwhile
                 self.ends.popitem()[1].detach()
-            self.recording.finish()
             self.recording.leave()
+            self.recording.finish()
 
 
 def workspace_bytes(capability):

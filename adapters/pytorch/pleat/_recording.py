@@ -1,10 +1,10 @@
 """Under `pleat estimate`: what a process records, on the disk while it runs, as one of torch's memory snapshots.
 
 A pickle grows as the events come: each batch of them is a list's items, of which there may be any number. It has its name
-when it is whole; until then it is FILE.part.
+when it is whole; until then it is FILE.part, which is open for no longer than a batch is written: a program may close all
+descriptors that it does not know, and have another file by the same number.
 """
 
-import contextlib
 import os
 import pickle
 
@@ -22,7 +22,7 @@ class Recording:
 
     def __init__(self, path):
         self.path = path
-        self.file = None  # made with the first batch
+        self.is_begun = False  # with the first batch
         self.batch = []
         self.count = 0  # of events, those included that are not kept
         self.failure = None  # why nothing is written any more: an OSError
@@ -46,28 +46,21 @@ class Recording:
     def write(self, bytes):
         """An error is kept: events come where nobody takes it, when a tensor ends."""
         try:
-            if self.file is None:
-                self.file = open(self.path + ".part", "wb", buffering=0)
-                bytes = HEAD + bytes
-            left = memoryview(bytes)
-            while left:
-                left = left[self.file.write(left):]
+            with open(self.path + ".part", "ab" if self.is_begun else "wb") as file:
+                file.write(bytes if self.is_begun else HEAD + bytes)
+            self.is_begun = True
         except OSError as problem:
-            self.failure = problem
+            self.failure = self.failure or problem
 
     def leave(self):
-        """In a forked child: the file is its parent's."""
+        """In a forked child the file is its parent's; and at its end, from which on it has no more events."""
         self.is_left = True
-        if self.file is not None:
-            self.file.close()
 
     def finish(self):
         """The file is whole. OSError: it is not, and is none."""
         if self.batch:
             self.write_batch()
         self.write(TAIL)
-        with contextlib.suppress(AttributeError):
-            self.file.close()
         if self.failure is not None:
             raise self.failure
         os.rename(self.path + ".part", self.path)
