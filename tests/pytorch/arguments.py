@@ -209,6 +209,55 @@ class Processes(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stderr), (
                     5, "pleat %s: error: standard output cannot be written: No space left on device\n" % command))
 
+    def test_standard_files_that_are_closed_are_the_programs_matter(self):
+        """A service may begin without any."""
+        with tempfile.TemporaryDirectory() as folder:
+            seen = os.path.join(folder, "seen")
+            # The file that it writes has the least number that is free.
+            program = ("import os; file = open(%r, 'w'); there = [n for n in range(3) if os.path.exists('/proc/self/fd/%%d' %% n)]; "
+                       "file.write(repr(there))" % seen)
+            for closed, there in (("<&-", [0, 1, 2]), (">&-", [0, 1, 2]), ("2>&-", [0, 1, 2]), ("<&- >&- 2>&-", [0])):
+                done = self.closed(closed, "run", "--", sys.executable, "-c", program)
+                self.assertEqual((done.returncode, done.stdout), (0, ""), (closed, done.stderr))
+                with open(seen) as told:
+                    self.assertEqual(told.read(), repr(there), closed)
+        for command in ("run", "estimate", "libtorch"):
+            done = self.closed(">&-", command, "--help")
+            self.assertEqual((done.returncode, done.stderr), (
+                5, "pleat %s: error: standard output cannot be written: Bad file descriptor\n" % command))
+            done = self.closed("2>&-", command, "--frobnicate")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+
+    def closed(self, closed, command, *words):
+        line = "import sys; from pleat import %s; %s.main(sys.argv[1:])" % (command, command)
+        return subprocess.run(["sh", "-c", 'exec "$0" "$@" ' + closed, sys.executable, "-B", "-c", line, *words],
+                              env=dict(os.environ, PYTHONPATH=str(ADAPTER)), capture_output=True, text=True, timeout=60)
+
+    def test_what_a_run_left_is_written_where_nobody_reads_what_it_says(self):
+        """Standard error may be closed, or a pipe whose reader has ended."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        closed = io.StringIO()
+        closed.close()
+        counters = {"peak_physical_bytes": 1, "requests": 1}
+        pipe = open(writer, "w", buffering=1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "counters.json")
+            environment = {"PLEAT_RUN": "on", "PLEAT_RUN_COUNTERS": path}
+            for error in None, closed, pipe:
+                out = io.StringIO()
+                with mock.patch.object(sys, "stderr", error), contextlib.redirect_stdout(out), \
+                        mock.patch.object(_job, "figures", return_value=[(0, counters)]), \
+                        mock.patch.object(pleat, "report", return_value="pleat: device 0"), \
+                        mock.patch.object(pleat, "save_trace", side_effect=RuntimeError("nothing was recorded")):
+                    _job.finish(environment)
+                with open(path) as written:
+                    self.assertEqual(json.load(written)["devices"], {"0": counters})
+                os.remove(path)
+                self.assertEqual(out.getvalue(), "")
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
+
     def test_a_files_name_that_is_no_text_is_said_as_it_is(self):
         line = "import os; from pleat import run; run.say('wrote %s\\n' % os.fsdecode(b'\\xff.trace'), 'estimate')"
         done = subprocess.run([sys.executable, "-B", "-c", line], stdout=subprocess.PIPE,

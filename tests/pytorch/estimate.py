@@ -1,6 +1,7 @@
 """`pleat estimate`: what is recorded, what the command says, and how it ends; no torch is needed. $PLEAT_COMMAND names
 the command, $PLEAT_NO_GPU the CUDA runtime without a GPU."""
 
+import contextlib
 import gc
 import io
 import json
@@ -20,7 +21,7 @@ sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 import started  # noqa: E402  # the program beside this one
 import suite  # noqa: E402
-from pleat import _fake, _progress, estimate  # noqa: E402
+from pleat import _errors, _fake, _progress, _recording, estimate  # noqa: E402
 
 MIB = 1 << 20
 
@@ -70,8 +71,25 @@ class Storage:
 
 
 class Recording(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "x.pickle")
+        self.recorder = _fake.Recorder(self.path)
+
+    def finished(self):
+        """The events of a recording that is at its end."""
+        self.recorder.finish()
+        with open(self.path, "rb") as made:
+            return pickle.load(made)["device_traces"][0]
+
+    def record(self, count):
+        """So many storages of 512 bytes that come and go, three events each."""
+        for key in range(count):
+            self.recorder.seen(Storage(key, 512))
+
     def test_a_storage_of_another_size_is_another_allocation(self):
-        recorder = _fake.Recorder()
+        recorder = self.recorder
         storage, of_host = Storage(7, 4096), Storage(8, 512)
         recorder.seen(storage)
         for bytes in (0, 8192, 1024):
@@ -83,7 +101,7 @@ class Recording(unittest.TestCase):
         self.assertEqual((recorder.live_bytes, recorder.statistics.bytes["all"].peak), (0, 8192 + 1024))
 
     def test_storages_come_and_go(self):
-        recorder = _fake.Recorder()
+        recorder = self.recorder
         kept, gone = Storage(1, 1000), Storage(2, 512)
         for storage in (kept, gone, kept, Storage(3, 0)):
             recorder.seen(storage)
@@ -91,11 +109,7 @@ class Recording(unittest.TestCase):
         recorder.step()
         recorder.seen(Storage(2, 100))
         self.assertEqual((recorder.live_bytes, recorder.statistics.bytes["all"].peak), (1024, 1536))
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "x.pickle")
-            recorder.write(path)
-            with open(path, "rb") as made:
-                events = pickle.load(made)["device_traces"][0]
+        events = self.finished()
         self.assertEqual([(event["action"], event["size"], event["user_metadata"]) for event in events],
                          [("alloc", 1000, "iter=0"), ("alloc", 512, "iter=0"), ("free_requested", 512, "iter=0"),
                           ("free_completed", 512, "iter=0"), ("alloc", 100, "iter=1"),
@@ -104,16 +118,65 @@ class Recording(unittest.TestCase):
         self.assertEqual(len(set(addresses)), 3)
 
     def test_threads_may_go_on_after_the_recording_is_written(self):
-        recorder = _fake.Recorder()
+        recorder = self.recorder
         kept, ending = Storage(1, 512), Storage(2, 512)
         recorder.seen(kept)
         recorder.seen(ending)
         end = recorder.ends[2].peek()
-        with tempfile.TemporaryDirectory() as folder:
-            recorder.write(os.path.join(folder, "x.pickle"))
+        recorder.finish()
         recorder.seen(kept)
         end[1](*end[2])  # as a thread calls it that waited for the lock while the recording was written
         self.assertEqual(recorder.live_bytes, 1024)
+
+    def test_events_are_on_the_disk_and_not_in_memory(self):
+        count = _recording.BATCH + 1
+        self.record(count)
+        self.assertLess(len(self.recorder.recording.batch), _recording.BATCH)
+        self.assertFalse(os.path.exists(self.path))  # a part of one is none
+        self.assertEqual([event["action"] for event in self.finished()],
+                         ["alloc", "free_requested", "free_completed"] * count)
+        told = estimate.imported(self.path)
+        self.assertEqual((told["requests"], told["frees"], told["peak_live_bytes"]), (count, count, 512))
+
+    def test_a_recording_is_full_at_some_time(self):
+        said = io.StringIO()
+        with mock.patch.object(_recording, "EVENTS_MOST", 7), contextlib.redirect_stderr(said):
+            self.record(5)
+            self.assertEqual(len(self.finished()), 7)
+            self.assertEqual(self.recorder.statistics.bytes["all"].allocated, 5 * 512)
+        self.assertEqual(said.getvalue(), "pleat estimate: 7 events of iterations 1 to 1 are recorded, which is the most: "
+                         "what comes later is not among the figures\n")
+
+    def test_a_recording_that_cannot_be_written_ends_the_program(self):
+        self.recorder = _fake.Recorder(os.path.join(self.path, "x.pickle"))
+        with self.assertRaisesRegex(_errors.Refusal, "the recording cannot be written: .*No such file"):
+            self.record(_recording.BATCH)
+        with self.assertRaises(FileNotFoundError):
+            self.recorder.finish()
+
+    def test_a_program_may_close_what_it_does_not_know(self):
+        child = os.fork()
+        if not child:
+            try:
+                self.record(_recording.BATCH)
+                os.closerange(3, 256)
+                its = [open(os.devnull) for _ in range(20)]
+                self.record(_recording.BATCH)
+                os._exit(len(self.finished()) != 6 * _recording.BATCH or len(its) != 20)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_a_forked_child_writes_nothing(self):
+        self.record(_recording.BATCH)
+        with self.recorder.lock:
+            child = os.fork()
+            if not child:
+                self.recorder.leave()
+                self.record(_recording.BATCH)
+                os._exit(0)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(len(self.finished()), 3 * _recording.BATCH)
 
     def test_no_garbage_is_collected_while_the_lock_is_held(self):
         lock = _fake.Lock()

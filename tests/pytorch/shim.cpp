@@ -341,6 +341,32 @@ void what_the_environment_leaves_to_the_process_holds_for_pools()
     unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
 }
 
+/* Between two refusals what neither has taken is the cap of one of the two. */
+void what_pleat_may_take_is_told_whoever_may_take_the_rest_now()
+{
+    for (const char *limit : {"", "128m"}) {
+        if (*limit != '\0')
+            setenv("CUDA_DEVICE_MEMORY_LIMIT", limit, 1);
+        auto allocator = make(100 * MIB);
+        void *kept = allocator->raw_alloc(20 * MIB), *pool = pooled(*allocator, 30 * MIB);
+        pleat_runtime *runtime = allocator->devices().runtime(0);
+        double fraction = fake::native.fraction;
+        uint64_t most = 70 * MIB;
+        CHECK(pleat_limit_of(runtime) == 20 * MIB);
+        {
+            auto rest = allocator->devices().lend_rest(0);
+            CHECK(pleat_limit_of(runtime) == most);
+        }
+        CHECK(pleat_limit_of(runtime) == 20 * MIB && fake::native.fraction == fraction);
+        /* Where it is Pleat's already nothing changes. */
+        CHECK(allocator->devices().make_room(0) && pleat_limit_of(runtime) == most);
+        CHECK(allocator->devices().lend_rest(0) == nullptr);
+        allocator->raw_delete(pool);
+        allocator->raw_delete(kept);
+        unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
+    }
+}
+
 /* Told of memory, and of its lack, as torch's profiler is. */
 struct Profiler : c10::MemoryReportingInfoBase {
     int64_t refused = 0;
@@ -903,6 +929,7 @@ const Test tests[] = {
     TEST(a_budget_that_is_set_later_is_each_devices),
     TEST(the_fraction_holds_before_a_request_that_is_not_a_pools),
     TEST(what_the_environment_leaves_to_the_process_holds_for_pools),
+    TEST(what_pleat_may_take_is_told_whoever_may_take_the_rest_now),
     TEST(out_of_memory_reaches_all_who_want_to_know),
     TEST(pools_that_may_serve_what_would_be_refused),
     TEST(a_pools_refusal_is_told_when_it_is_one),

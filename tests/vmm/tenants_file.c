@@ -20,31 +20,42 @@
 static const pleat__tenant_options options = {
     .device = "GPU-1", .device_bytes = 1 << 30, .cap_bytes = 1 << 30};
 
-/* Another thread, which joins when a descriptor is about to be closed. */
+/* Another thread, which takes the ledger's lock when a descriptor is about to be closed. */
 static struct {
     bool begins;
     pthread_t thread;
-    pleat__tenant *tenant;
-    _Atomic bool joined;
+    _Atomic bool locked, checked;
 } other;
 
-static void *join(void *context)
+static void pause_ms(int ms, const _Atomic bool *until)
 {
+    for (; ms > 0 && !atomic_load(until); ms--)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void *lock_until_checked(void *context)
+{
+    pleat__ledger_file *file;
     (void)context;
-    if (pleat__tenant_join(&options, &other.tenant) == PLEAT_OK)
-        atomic_store(&other.joined, true);
+    if (pleat__ledger_open(&options, &file) != PLEAT_OK)
+        return NULL;
+    if (pleat__ledger_lock(file) == PLEAT_OK) {
+        atomic_store(&other.locked, true);
+        pause_ms(100 * PATIENCE_MS, &other.checked);
+        pleat__ledger_unlock(file);
+    }
+    pleat__ledger_close(file);
     return NULL;
 }
 
-/* In the place of the system's: the other thread has time to join before it. */
+/* In the place of the system's: the other thread has time to take the lock before it. */
 int close(int fd)
 {
     if (other.begins) {
         other.begins = false;
-        if (pthread_create(&other.thread, NULL, join, NULL) != 0)
+        if (pthread_create(&other.thread, NULL, lock_until_checked, NULL) != 0)
             return -1;
-        for (int ms = 0; ms < PATIENCE_MS && !atomic_load(&other.joined); ms++)
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        pause_ms(PATIENCE_MS, &other.locked);
     }
     return (int)syscall(SYS_close, fd);
 }
@@ -79,22 +90,38 @@ static int dead_to_others(void)
     return WEXITSTATUS(status);
 }
 
-/* The system ends the locks that a process has on a file when it closes any descriptor of it. */
-static void tenants_who_join_while_the_last_one_leaves_live(void **state)
+/* In another process, whose exit status it is: 0 where somebody has the ledger's lock. */
+static int find_lock(void)
+{
+    struct flock told = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    char path[256];
+    snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", pleat__tenants_folder(), geteuid());
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    return fcntl(fd, F_GETLK, &told) == 0 && told.l_type == F_WRLCK ? 0 : 1;
+}
+
+/* The system ends the ledger's lock of a process when that closes any descriptor of the file. */
+static void tenants_who_leave_do_not_end_the_ledgers_lock(void **state)
 {
     (void)state;
     pleat__tenant *leaving;
+    int status;
     assert_ok(pleat__tenant_join(&options, &leaving));
     other.begins = true;
     pleat__tenant_leave(leaving);
     assert_false(other.begins);
+    pause_ms(100 * PATIENCE_MS, &other.locked);
+    assert_true(other.locked);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(find_lock());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    atomic_store(&other.checked, true);
     assert_int_equal(pthread_join(other.thread, NULL), 0);
-    assert_true(other.joined);
-    assert_int_equal(dead_to_others(), 0);
-    pleat__tenant_leave(other.tenant);
+    assert_int_equal(status, 0);
 }
 
-/* Else the one that leaves would end the other one's lock, and others would have its share. */
+/* Else the two would not know of each other what the process has. */
 static void tenants_by_another_path_have_the_same_file(void **state)
 {
     (void)state;
@@ -105,6 +132,8 @@ static void tenants_by_another_path_have_the_same_file(void **state)
     snprintf(path, sizeof path, "%s/.", folder);
     assert_int_equal(setenv("PLEAT_TENANTS_DIR", path, 1), 0);
     assert_ok(pleat__tenant_join(&options, &second));
+    pleat__tenant_count(second, 5);
+    assert_int_equal(pleat__tenant_process_bytes(first), 5);
     pleat__tenant_leave(second);
     assert_int_equal(setenv("PLEAT_TENANTS_DIR", folder, 1), 0);
     assert_int_equal(dead_to_others(), 0);
@@ -133,37 +162,57 @@ static void tenants_of_another_device_have_no_link_to_the_file(void **state)
 }
 
 /* As a program does that reads its own ledger. */
-static void tenants_whose_file_is_closed_live_again_when_they_look(void **state)
+static void close_file(void)
 {
-    (void)state;
-    pleat__tenant *tenant;
-    pleat__standing standing;
     char path[256];
-    assert_ok(pleat__tenant_join(&options, &tenant));
-    assert_ok(pleat__tenant_claim(tenant, 1 << 20));
     snprintf(path, sizeof path, "%s/pleat-u%u-GPU-1.tenants", pleat__tenants_folder(), geteuid());
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(close(fd), 0);
-    assert_int_equal(dead_to_others(), 1);
-    pleat__tenant_look(tenant, &standing);
+}
+
+/* In another process, whose exit status it is: 0 where it may claim what the others have left of
+ * the device and no more. */
+static int claim_rest(uint64_t left)
+{
+    pleat__tenant *tenant;
+    if (pleat__tenant_join(&options, &tenant) != PLEAT_OK)
+        return 1;
+    return pleat__tenant_claim(tenant, left + 1) == PLEAT_E_BUDGET ? 0 : 2;
+}
+
+/* Else another process would have its share, and join in its entry, into which both would write. */
+static void tenants_whose_file_is_closed_live_on(void **state)
+{
+    (void)state;
+    pleat__tenant *tenant;
+    pleat__standing standing;
+    int status;
+    assert_ok(pleat__tenant_join(&options, &tenant));
+    assert_ok(pleat__tenant_claim(tenant, 1 << 20));
+    close_file();
     assert_int_equal(dead_to_others(), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(claim_rest(options.device_bytes - (1 << 20)));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    pleat__tenant_look(tenant, &standing);
     assert_int_equal(standing.use_bytes, 1 << 20);
+    assert_int_equal(standing.allowed_bytes, options.device_bytes);
     pleat__tenant_leave(tenant);
 }
 
-/* Another process, which has the ledger's lock by then and does not give it back. */
-static pid_t start_holder(void)
+/* Another process, which has done something by then and does not end. */
+static pid_t start_process(bool (*does)(void))
 {
     int said[2];
     char letter;
     assert_int_equal(pipe(said), 0);
     pid_t child = fork();
     if (child == 0) {
-        pleat__ledger_file *file;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (pleat__ledger_open(&options, &file) != PLEAT_OK ||
-            pleat__ledger_lock(file) != PLEAT_OK || write(said[1], "+", 1) != 1)
+        if (!does() || write(said[1], "+", 1) != 1)
             _exit(1);
         for (;;)
             pause();
@@ -172,6 +221,19 @@ static pid_t start_holder(void)
     assert_int_equal(read(said[0], &letter, 1), 1);
     close(said[0]);
     return child;
+}
+
+static void end_process(pid_t child)
+{
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+/* Does not give the ledger's lock back. */
+static bool hold_lock(void)
+{
+    pleat__ledger_file *file;
+    return pleat__ledger_open(&options, &file) == PLEAT_OK && pleat__ledger_lock(file) == PLEAT_OK;
 }
 
 static uint64_t now_ns(void)
@@ -190,7 +252,7 @@ static void tenants_entries_are_mended_without_the_ledgers_lock(void **state)
     pleat__tenant_entry entry;
     assert_ok(pleat__tenant_join(&options, &tenant));
     assert_ok(pleat__ledger_open(&options, &file));
-    pid_t child = start_holder();
+    pid_t child = start_process(hold_lock);
     atomic_store(&file->map->slots[0].cap_bytes, UINT64_MAX);
     uint64_t begun = now_ns();
     assert_ok(pleat__tenant_claim(tenant, 1 << 20));
@@ -199,20 +261,57 @@ static void tenants_entries_are_mended_without_the_ledgers_lock(void **state)
     assert_false(entry.damaged);
     assert_int_equal(entry.cap_bytes, options.device_bytes);
     assert_int_equal(entry.use_bytes, 1 << 20);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    end_process(child);
     pleat__ledger_close(file);
+    pleat__tenant_leave(tenant);
+}
+
+/* Claims, and ends once a child of it runs, which goes on until its end of a pipe is read no more.
+ */
+static void claim_and_fork(int until)
+{
+    pleat__tenant *tenant;
+    int runs[2];
+    char letter;
+    if (pipe(runs) != 0 || pleat__tenant_join(&options, &tenant) != PLEAT_OK ||
+        pleat__tenant_claim(tenant, options.device_bytes) != PLEAT_OK)
+        _exit(1);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(write(runs[1], "+", 1) != 1 || read(until, &letter, 1) != 0);
+    _exit(child < 0 || read(runs[0], &letter, 1) != 1);
+}
+
+/* A child has what its parent had open. */
+static void tenants_who_end_before_their_children_leave_their_share(void **state)
+{
+    (void)state;
+    pleat__tenant *tenant;
+    int until[2], status;
+    assert_int_equal(pipe2(until, O_CLOEXEC), 0);
+    assert_ok(pleat__tenant_join(&options, &tenant));
+    pid_t child = fork();
+    if (child == 0) {
+        close(until[1]);
+        claim_and_fork(until[0]);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_ok(pleat__tenant_claim(tenant, options.device_bytes));
+    close(until[0]);
+    close(until[1]);
     pleat__tenant_leave(tenant);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tenants_who_join_while_the_last_one_leaves_live),
+        cmocka_unit_test(tenants_who_leave_do_not_end_the_ledgers_lock),
         cmocka_unit_test(tenants_by_another_path_have_the_same_file),
         cmocka_unit_test(tenants_of_another_device_have_no_link_to_the_file),
-        cmocka_unit_test(tenants_whose_file_is_closed_live_again_when_they_look),
+        cmocka_unit_test(tenants_whose_file_is_closed_live_on),
         cmocka_unit_test(tenants_entries_are_mended_without_the_ledgers_lock),
+        cmocka_unit_test(tenants_who_end_before_their_children_leave_their_share),
     };
     return cmocka_run_group_tests_name("tenants_file", tests, open_ledger_folder, NULL);
 }

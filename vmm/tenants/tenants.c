@@ -412,7 +412,6 @@ void pleat__tenant_tell(pleat__tenant *tenant, uint64_t other_bytes, uint64_t id
 void pleat__tenant_look(pleat__tenant *tenant, pleat__standing *out)
 {
     pthread_mutex_lock(&tenant->lock);
-    pleat__ledger_stay(tenant->file, tenant->slot);
     remove_dead(tenant->file);
     (void)pleat__ledger_bytes(tenant->file, tenant->device_bytes); /* where somebody spoilt it */
     pleat__tenant_entry terms = terms_of(tenant);

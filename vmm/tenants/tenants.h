@@ -11,15 +11,16 @@
  *   hold       what a tenant asked for within its guarantee stays its own for a second after it
  *              asked last, used or not: so memory does not go back and forth.
  *
- * LOCKING  The kernel's record locks on the file (fcntl, F_SETLK), which end with their process,
- *          however it ends: a tenant holds one on its entry's byte for as long as it lives, which
- *          is how others know that it does, whatever process numbers their containers have; and
- *          whoever joins or sets terms holds one on its first byte. To claim, to give back, to ask
- *          and to look takes no lock. A lock that lies in the kernel
- *          cannot be damaged by who writes nonsense into the file. Such a lock is the process's: it
- *          does not pass to a forked child, and ends when the process closes the file, so a process
- *          has each ledger open once, by whatever path; and where something else in the process
- *          closes it, each tenant has its lock again when it next looks.
+ * LOCKING  The kernel's record locks on the file, which end with their process, however it ends,
+ *          and cannot be damaged by who writes nonsense into the file. A tenant holds one on its
+ *          entry's byte for as long as it lives, which is how others know that it does, whatever
+ *          process numbers their containers have. That lock is the open file's (F_OFD_SETLK):
+ *          nothing else in the process that opens and closes the ledger ends it, and a forked child
+ *          has the file no more (one that is made by the system's call itself, past fork(), would
+ *          keep its parent's share). Whoever joins or sets terms holds one on the first byte, which
+ *          is the process's (F_SETLK), as only of such a lock the system says who has it. To claim,
+ *          to give back, to ask and to look takes no lock. A process has each ledger open once, by
+ *          whatever path.
  * DEATH    Every change is one store of one word, so a tenant may die between any two. Its entry is
  *          found, and its share is free, when the next one asks for what is not there.
  * TRUST    The file is refused unless it is a plain file with one name, of the right owner or

@@ -49,10 +49,27 @@ static void unlock_files(void)
     pthread_mutex_unlock(&files_lock);
 }
 
-/* Where it is refused for lack of memory such a child may hang, as it might by any other lock. */
+/* A child has the files that were open, and their memory, and an entry's lock lasts as long as
+ * anybody has either: its parent would not be found dead. What the child may still look at is
+ * memory of its own. */
+static void leave_in_child(void)
+{
+    for (pleat__ledger_file *file = files; file != NULL; file = file->next) {
+        if (file->fd < 0)
+            continue; /* a parent's parent's */
+        (void)mmap(file->map, sizeof *file->map, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        close(file->fd);
+        file->fd = -1;
+    }
+    unlock_files();
+}
+
+/* Where it is refused for lack of memory such a child may hang, as it might by any other lock, and
+ * keeps its parent alive. */
 static void watch_forks(void)
 {
-    (void)pthread_atfork(lock_files, unlock_files, unlock_files);
+    (void)pthread_atfork(lock_files, unlock_files, leave_in_child);
 }
 
 const char *pleat__tenants_folder(void)
@@ -311,8 +328,8 @@ void pleat__ledger_close(pleat__ledger_file *file)
             *at = file->next;
             break;
         }
-    /* Closed before another thread can open it again: the system ends all locks that a process has
-     * on a file when it closes any descriptor of it. */
+    /* Closed before another thread can open it again: the system ends the ledger's lock of a
+     * process when that closes any descriptor of the file. */
     if (last) {
         munmap(file->map, sizeof(pleat__ledger_map));
         close(file->fd);
@@ -386,7 +403,7 @@ bool pleat__ledger_live(pleat__ledger_file *file, uint32_t slot)
 {
     struct flock told;
     if (atomic_load(&file->own[slot]) ||
-        lock_byte(file->fd, F_SETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told) != 0)
+        lock_byte(file->fd, F_OFD_SETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told) != 0)
         return false;
     atomic_store(&file->own[slot], true);
     return true;
@@ -397,14 +414,8 @@ void pleat__ledger_die(pleat__ledger_file *file, uint32_t slot)
     struct flock told;
     pthread_mutex_lock(&file->lock);
     atomic_store(&file->own[slot], false);
-    (void)lock_byte(file->fd, F_SETLK, F_UNLCK, SLOT_BYTE + (off_t)slot, &told);
+    (void)lock_byte(file->fd, F_OFD_SETLK, F_UNLCK, SLOT_BYTE + (off_t)slot, &told);
     pthread_mutex_unlock(&file->lock);
-}
-
-void pleat__ledger_stay(const pleat__ledger_file *file, uint32_t slot)
-{
-    struct flock told;
-    (void)lock_byte(file->fd, F_SETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told);
 }
 
 bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot)
@@ -412,7 +423,7 @@ bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot)
     struct flock told;
     if (atomic_load(&file->own[slot]))
         return true;
-    return lock_byte(file->fd, F_GETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told) != 0 ||
+    return lock_byte(file->fd, F_OFD_GETLK, F_WRLCK, SLOT_BYTE + (off_t)slot, &told) != 0 ||
            told.l_type != F_UNLCK;
 }
 

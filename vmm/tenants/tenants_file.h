@@ -69,12 +69,9 @@ PLEAT_NODISCARD pleat_result pleat__ledger_lock(pleat__ledger_file *file);
 void pleat__ledger_unlock(pleat__ledger_file *file);
 
 /* An entry's byte becomes this process's; false: it is another one's. It ends with the process, or
- * by die. With the ledger's lock. */
+ * by die, and by nothing that else opens or closes the file. With the ledger's lock. */
 bool pleat__ledger_live(pleat__ledger_file *file, uint32_t slot);
 void pleat__ledger_die(pleat__ledger_file *file, uint32_t slot);
-/* An entry of this process has its byte's lock, also where the system ended it because something in
- * the process opened and closed the file. Takes no other lock. */
-void pleat__ledger_stay(const pleat__ledger_file *file, uint32_t slot);
 bool pleat__ledger_is_alive(const pleat__ledger_file *file, uint32_t slot);
 /* A copy of an entry's numbers, checked each by itself, as others may change them meanwhile; false:
  * it is nobody's. `alive` and the name are not set. Takes no lock. */

@@ -446,7 +446,8 @@ def tag(name):
 def limits(device=None):
     """How much of a device Pleat may take, and why, as a dict: `limit_bytes`, `name` (what set it: a variable of the
     environment, "the budget" or "the device"), `process_bytes` (what the environment allows the process; 0: no
-    limit), `other_bytes` (what the process has that is not Pleat's, measured now; None where it cannot be) and
+    limit), `other_bytes` (what the process has that is not Pleat's, private pools among it, measured now; None where
+    it cannot be) and
     `communication_bytes` (what of it NCCL took while communicators started)."""
     _want_enabled()
     values = (ctypes.c_uint64 * 4)()

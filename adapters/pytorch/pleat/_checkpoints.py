@@ -8,10 +8,9 @@ import collections
 import functools
 import io
 import os
-import sys
 import threading
 
-from . import _ends
+from . import _ends, _stderr
 
 PLACE, MOVED = "_pleat_place", "_pleat_moved"  # of a storage that is loaded
 NOTICE = ("pleat estimate: torch.save: tensors have no contents here: a file that is there already stays as it is, "
@@ -79,7 +78,7 @@ def stand(torch, fake_type):
         save(obj, whole, *arguments, **named)
         if state.met and not said:
             said.append(True)
-            print(NOTICE, file=sys.stderr)
+            _stderr.say(NOTICE)
         if not isinstance(f, (str, os.PathLike)):
             f.write(whole.getvalue())
         elif not state.met:

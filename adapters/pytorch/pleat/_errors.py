@@ -9,6 +9,8 @@ import os
 import sys
 import threading
 
+from . import _stderr
+
 PREFIX = "pleat estimate: "
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # Of torch, what calls Pleat's mode in the place of a kernel.
@@ -76,7 +78,7 @@ def stand(torch):
     def is_told(error, trace):
         """Otherwise its traceback is shortened."""
         if isinstance(error, Refusal):
-            print(PREFIX + place(trace, folder) + str(error).replace(PREFIX, "", 1), file=sys.stderr)
+            _stderr.say(PREFIX + place(trace, folder) + str(error).replace(PREFIX, "", 1))
             return True
         seen, one = set(), error
         while one is not None and id(one) not in seen:

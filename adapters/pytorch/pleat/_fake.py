@@ -12,13 +12,13 @@ import ctypes
 import functools
 import gc
 import os
-import pickle
 import sys
 import threading
 import time
 import weakref
 
-from . import _checkpoints, _clock, _collectives, _contents, _data, _ends, _errors, _safetensors, _statistics
+from . import (_checkpoints, _clock, _collectives, _contents, _data, _ends, _errors, _recording, _safetensors, _statistics,
+               _stderr)
 
 MIB = 1 << 20
 # Of aten's operators those of recurrent layers.
@@ -67,13 +67,13 @@ def rounded(bytes):
 class Recorder:
     """Events of storages that come and go, as torch's own recorder has them. Each thread adds its own."""
 
-    def __init__(self, live=None, begun=None):
-        """live: where live bytes are to be seen; begun: called before the first allocation, and when an iteration ends,
-        with how many did."""
+    def __init__(self, path, live=None, begun=None):
+        """path: the recording's; live: where live bytes are to be seen; begun: called before the first allocation, and when
+        an iteration ends, with how many did."""
         self.live = ctypes.c_size_t() if live is None else live
         self.begun = begun or (lambda iterations: None)
         self.lock = Lock()  # a storage may end while an event is added; threads come one after the other
-        self.events = []
+        self.recording = _recording.Recording(path)
         self.us = 0.0  # on the recording's clock
         self.ends = {}  # storage's key -> what tells its end
         self.address = 1 << 40
@@ -86,13 +86,19 @@ class Recorder:
         return self.live.value
 
     def add(self, action, address, bytes):
-        self.events.append({"action": action, "addr": address, "size": bytes, "stream": 0,
-                            "time_us": int(self.us), "user_metadata": "iter=%d" % self.iterations})
+        is_last = self.recording.add({"action": action, "addr": address, "size": bytes, "stream": 0,
+                                      "time_us": int(self.us), "user_metadata": "iter=%d" % self.iterations})
+        if is_last:
+            _stderr.say("pleat estimate: %d events of iterations 1 to %d are recorded, which is the most: what comes later is "
+                        "not among the figures" % (_recording.EVENTS_MOST, 1 + self.iterations))
 
     def allocate(self, bytes):
         with self.lock:
-            if not self.events:
+            if not self.recording.count:
                 self.begun(self.iterations)
+            if self.recording.failure is not None:
+                raise _errors.Refusal("the recording cannot be written: %s (TMPDIR may name another folder)"
+                                      % self.recording.failure)
             address = self.address
             self.address += rounded(bytes) + 512
             self.live.value += rounded(bytes)
@@ -145,15 +151,20 @@ class Recorder:
         """An optimizer's step ends an iteration; the first one's, where there are several."""
         with self.lock:
             self.iterations += 1
-            if self.events:
+            if self.recording.count:
                 self.begun(self.iterations)
 
-    def write(self, path):
+    def leave(self):
+        """In a forked child, with the lock."""
+        self.recording.leave()
+        self.lock.release()
+
+    def finish(self):
         with self.lock:
             while self.ends:  # other threads may go on meanwhile
                 self.ends.popitem()[1].detach()
-            with open(path, "wb") as out:
-                pickle.dump({"segments": [], "device_traces": [self.events]}, out, protocol=4)
+            self.recording.leave()
+            self.recording.finish()
 
 
 def workspace_bytes(capability):
@@ -212,7 +223,7 @@ def watch_threads(torch, watch, recorder):
     threading.Thread._bootstrap_inner = bootstrap_watched
     # A process that is forked has the lock as this thread has it, not as another one had.
     os.register_at_fork(before=recorder.lock.acquire, after_in_parent=recorder.lock.release,
-                        after_in_child=recorder.lock.release)
+                        after_in_child=recorder.leave)
     enter()
 
 
@@ -452,8 +463,7 @@ def watch_sizes(torch, recorder):
 
 
 def dump_nothing(*_, **named):
-    print("pleat estimate: torch's own recording is empty here, and not written: `pleat estimate -o TRACE` writes one",
-          file=sys.stderr)
+    _stderr.say("pleat estimate: torch's own recording is empty here, and not written: `pleat estimate -o TRACE` writes one")
 
 
 def begin(folder):
@@ -484,7 +494,7 @@ def begin(folder):
             with open(path + ".begun", "w") as out:
                 out.write(str(iterations))
 
-    recorder = Recorder(ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"), begun)
+    recorder = Recorder(path + ".pickle", ctypes.c_size_t.in_dll(ctypes.PyDLL(None), "pleat_no_gpu_live"), begun)
     first = lambda: None  # noqa: E731  # the optimizer that steps first, as long as the program has it
 
     def step(which, *_):
@@ -505,9 +515,12 @@ def begin(folder):
     watch_threads(torch, watch, recorder)
 
     def end():
-        if os.getpid() == process and recorder.events:
-            recorder.write(path + ".pickle")
-            os.remove(path + ".begun")
+        if os.getpid() == process and recorder.recording.count:
+            try:
+                recorder.finish()
+                os.remove(path + ".begun")
+            except OSError as problem:
+                _stderr.say("pleat estimate: the recording cannot be written: %s" % problem)
         # Autograd's thread lets the mode go after its last node, and Python must still be there then, or
         # std::terminate ends the process: one run in some fifty on a busy machine.
         time.sleep(LETTING_GO)

@@ -6,12 +6,13 @@ through /proc, and is gone with the process however that ends.
 """
 
 import atexit
+import fcntl
 import json
 import os
 import stat
 import sys
 
-from . import _ranks
+from . import _ranks, _stderr
 
 # What a process under `pleat run` is asked to write, and the variables that name the files.
 WRITTEN = (
@@ -31,7 +32,10 @@ class Board:
     """The file that others write a line each into."""
 
     def __init__(self, environment):
-        self.file = os.memfd_create("pleat-ranks", os.MFD_CLOEXEC)
+        made = os.memfd_create("pleat-ranks", os.MFD_CLOEXEC)
+        # Not in the place of a standard file that the program was begun without.
+        self.file = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 3)
+        os.close(made)
         self.inode = os.fstat(self.file).st_ino
         self.process = os.getpid()
         environment[BOARD] = "%d:%d:%d" % (self.process, self.file, self.inode)
@@ -105,7 +109,7 @@ def tell_nothing(environment):
     text = "pleat run: nothing was allocated on a GPU: %s" % reason()
     if lost:
         text += "; so not written: " + ", ".join(lost)
-    print(text, file=sys.stderr)
+    _stderr.say(text)
 
 
 def tell(board, environment):
@@ -117,4 +121,4 @@ def tell(board, environment):
             tell_nothing(environment)
     elif environment.get("PLEAT_RUN") != "quiet":
         for line in _ranks.summary(_ranks.parse(lines)):
-            print(line, file=sys.stderr)
+            _stderr.say(line)

@@ -11,7 +11,7 @@ import tempfile
 
 import pleat
 
-from . import _ends, _files, _first, _plans, _ranks, _shim
+from . import _ends, _files, _first, _plans, _ranks, _shim, _stderr
 
 MOST_NAMED = 16  # ranks of a job in which each says what it took
 PROGRAMS_OWN = ("log", "log_bytes", "log_ms", "canary")
@@ -44,8 +44,7 @@ def figures():
 
 def say(text):
     rank = _plans.told_rank()
-    # In one piece, among what other ranks say.
-    print(("" if rank is None else "[rank %s] " % rank) + text + "\n", end="", file=sys.stderr)
+    _stderr.say(("" if rank is None else "[rank %s] " % rank) + text)
 
 
 def run(*arguments, answers=(0,), close_fds=True):

@@ -17,11 +17,10 @@ import glob
 import os
 import re
 import shutil
-import sys
 import threading
 import time
 
-from . import _ends, _files
+from . import _ends, _files, _stderr
 
 # Iterations that are recorded for a plan at most: of a job whose requests differ from one to the next
 # each shows the planner something new.
@@ -301,7 +300,7 @@ class Saver:
                 forget_old(self.name, self.begun)
                 self.saved = True
             except (OSError, RuntimeError) as problem:
-                print("pleat: no plan was saved: %s" % problem, file=sys.stderr)
+                _stderr.say("pleat: no plan was saved: %s" % problem)
                 self.saved = True
 
     def finish(self):
@@ -311,4 +310,4 @@ class Saver:
             self.write()
         elif "PLEAT_RUN" not in os.environ and os.getpid() == self.process:
             # Under it the first process says so, and a fork may have another purpose.
-            print("pleat: no plan was saved: nothing was allocated on a GPU", file=sys.stderr)
+            _stderr.say("pleat: no plan was saved: nothing was allocated on a GPU")

@@ -2,7 +2,8 @@
 that are not there."""
 
 import importlib.util
-import sys
+
+from . import _stderr
 
 NOTICE = "pleat estimate: safetensors: tensors have no contents here: nothing is written"
 
@@ -62,7 +63,7 @@ def stand(torch, fake_type):
             return save_file(tensors, *arguments, **named)
         if not said:
             said.append(True)
-            print(NOTICE, file=sys.stderr)
+            _stderr.say(NOTICE)
         return None
 
     safetensors.safe_open = safetensors.torch.safe_open = open_on_host

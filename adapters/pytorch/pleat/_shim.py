@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from . import UnavailableError
+from . import UnavailableError, _stderr
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
 SOURCES = ["shim.cpp", *sorted(path.name for path in PACKAGE.glob("*.h"))]
@@ -340,8 +340,8 @@ def build(torch):
             remove_unused(folder)
         if not kept(target):
             if os.environ.get("PLEAT_RUN") != "quiet":
-                print("pleat: compiling the shim for torch %s, which takes some twenty seconds, once: it is kept in %s"
-                      % (torch.__version__, folder), file=sys.stderr, flush=True)
+                _stderr.say("pleat: compiling the shim for torch %s, which takes some twenty seconds, once: it is kept in %s"
+                            % (torch.__version__, folder))
             with tempfile.TemporaryDirectory(prefix=making_here(), dir=folder) as making:
                 partial = os.path.join(making, target.name)
                 compile_with(command(*made_of, partial))

@@ -1,7 +1,8 @@
 """Variables of a program's environment that begin with PLEAT_: which there are, and which nothing reads."""
 
 import difflib
-import sys
+
+from . import _stderr
 
 # Variables that are no options: where parts of Pleat are, what stands for a GPU, and what builds read.
 OTHERS = {
@@ -30,8 +31,7 @@ def warn_of_unknown(parser, environment):
                      if name.startswith("PLEAT_") and not name.startswith(OWN) and name not in names)
     for name in unknown if TOLD not in environment else []:
         near = difflib.get_close_matches(name, names, 1, 0.8)
-        print("pleat: warning: nothing reads the variable %s%s" % (name, "; did you mean %s?" % near[0] if near else ""),
-              file=sys.stderr)
+        _stderr.say("pleat: warning: nothing reads the variable %s%s" % (name, "; did you mean %s?" % near[0] if near else ""))
     if unknown:
         environment[TOLD] = "on"
 
@@ -42,4 +42,4 @@ def warn_of_unread(parser, environment):
         option = (action.option_strings or [""])[-1]
         name = variable(option)
         if option.startswith("--") and name != "PLEAT_CONF" and environment.get(name):
-            print("pleat run: warning: it does not read the variable %s: give it %s" % (name, option), file=sys.stderr)
+            _stderr.say("pleat run: warning: it does not read the variable %s: give it %s" % (name, option))

@@ -100,6 +100,7 @@ class Budget
                 most = stricter(most, left_to_both(device, index));
         }
         set_pools_cap(index, most - std::min(most, has));
+        device.rest_is_pools = made != nullptr;
     }
 
     /* The other way round; whether Pleat may take more now than before. */
@@ -112,6 +113,7 @@ class Budget
             return false;
         Relaxed relaxed;
         set_pools_cap(index, pool_bytes(index));
+        device.rest_is_pools = false;
         uint64_t pools = pool_bytes(index), before = pleat_limit_of(made);
         uint64_t rest = std::max<uint64_t>(most - std::min(most, pools), 1);
         /* What the environment leaves the runtime keeps to by itself. */
@@ -119,6 +121,12 @@ class Budget
         if (pleat_set_budget(made, is_asked ? rest : 0) != PLEAT_OK)
             throw_last("share the budget");
         return pleat_limit_of(made) > before;
+    }
+
+    static bool is_rest_pools(Device &device)
+    {
+        std::lock_guard<std::mutex> guard(device.split_lock);
+        return device.rest_is_pools;
     }
 
   private:

@@ -32,6 +32,9 @@ std::string text_of(const std::exception &error);
 /* Has whatever else holds memory of a device, or a part of its budget, give that to Pleat; false:
  * nothing did. */
 bool make_room(int device);
+/* As long as what is returned lives, whatever else shares a device's budget leaves Pleat what it
+ * has not used of it. pre: runtime_of() has one. */
+std::shared_ptr<void> lend_rest(int device);
 
 /* Text of the last failure on this thread, for Python. */
 inline thread_local std::string failure;
@@ -106,6 +109,7 @@ PLEAT_TORCH_CALL int pleat_torch_max_microbatch(int device, uint64_t running, ui
         pleat_runtime *runtime = pleat_torch::runtime_of(device);
         if (runtime == nullptr)
             return;
+        auto rest = pleat_torch::lend_rest(device);
         pleat_result result = pleat_max_microbatch(runtime, running, most);
         if (result != PLEAT_OK && result != PLEAT_E_NOT_FOUND)
             pleat_torch::fail_last("say what microbatch fits");
@@ -185,7 +189,9 @@ PLEAT_TORCH_CALL int pleat_torch_limits(int device, uint64_t values[4], char nam
     return pleat_torch::guarded([&] {
         pleat_limits limits = {};
         limits.size = sizeof limits;
-        if (pleat_limits_of(pleat_torch::used_runtime(device), &limits) != PLEAT_OK)
+        pleat_runtime *runtime = pleat_torch::used_runtime(device);
+        auto rest = pleat_torch::lend_rest(device);
+        if (pleat_limits_of(runtime, &limits) != PLEAT_OK)
             pleat_torch::fail_last("say the limits");
         values[0] = limits.limit_bytes;
         values[1] = limits.process_bytes;

@@ -192,6 +192,23 @@ class Devices
         return ask_torch(&at(index), 0, 0) != 0;
     }
 
+    /* As long as what is returned lives, what pools have not used of the budget is Pleat's, as it
+     * is when Pleat wants it: for questions about what it may take. */
+    std::shared_ptr<void> lend_rest(DeviceIndex index)
+    {
+        Device &device = at(index);
+        if (!Budget::is_rest_pools(device))
+            return nullptr;
+        budget_.give_rest_to_pleat(device, index);
+        return {&device, [this, index](Device *lent) {
+                    try {
+                        budget_.give_rest_to_pools(*lent, index);
+                    } catch (const std::exception &) {
+                        /* A pool that is refused asks again. */
+                    }
+                }};
+    }
+
     /* An iteration ends, on one device or (-1) on all, which may give memory back. */
     void mark(int index)
     {

@@ -15,7 +15,7 @@ import stat
 import sys
 import tempfile
 
-from . import _job, _plans, _progress, _signals, run
+from . import _job, _plans, _progress, _recording, _signals, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 GIB, TIB = 1 << 30, 1 << 40
@@ -210,7 +210,8 @@ def tell(options, snapshots, left_nothing, interrupted):
         takes, served = measured(snapshot, options.bytes, told["peak_live_bytes"])
     figures = {"processes": len(snapshots), "unknown_processes": left_nothing, "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
     figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
-    figures.update({"device_bytes": options.bytes, "fits": served, "interrupted": interrupted})
+    figures.update({"device_bytes": options.bytes, "fits": served, "interrupted": interrupted,
+                    "recording_full": told["entries"] >= _recording.EVENTS_MOST})
     said = [json.dumps(figures)] if options.json else lines(options, figures, "" if wrong else options.output)
     run.say("".join(line + "\n" for line in said), "estimate")
     if wrong:
@@ -223,6 +224,8 @@ def lines(options, figures, written=""):
     made = ["the program was interrupted: these are the figures of what it had done so far"] * figures["interrupted"]
     if figures["unknown_processes"]:
         made.append(unknown(figures["unknown_processes"]))
+    if figures["recording_full"]:
+        made.append("the recording was full: these are the figures of its %d events" % _recording.EVENTS_MOST)
     made += [
         "%s%d request%s; most live at once %.3f GiB" % (
             "of %d processes, the one that takes most: " % processes if processes > 1 else "",
@@ -260,6 +263,7 @@ def run_program(words, variables):
 
 @_signals.ending_by_interrupts
 def main(arguments=None):
+    run.stand_for_closed()
     options = parse(sys.argv[1:] if arguments is None else arguments)
     program = run.program_of(options.program[0], "estimate")
     run.warn_of_deaf_flag(options.program, "estimate")

@@ -135,6 +135,12 @@ bool make_room(int)
     return false;
 }
 
+/* There are no pools. */
+std::shared_ptr<void> lend_rest(int)
+{
+    return nullptr;
+}
+
 } // namespace pleat_torch
 
 /* ---- what torch calls; what they throw torch hands to Python as a RuntimeError ---- */

@@ -60,6 +60,7 @@ def command(folder, output):
 
 @_signals.ending_by_interrupts
 def main(arguments=None):
+    run.stand_for_closed()
     options = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     folder = pathlib.Path(options.folder).resolve()
     wrong = _plans.cannot_write(options.output)

@@ -287,8 +287,21 @@ def fail(code, text, command="run"):
     sys.exit(code)
 
 
+def stand_for_closed():
+    """Has /dev/null in the place of each standard file that this process was begun without, as a service may be: what it
+    opens would take that place otherwise, a pipe's end for instance, and the program's output go there. The program
+    itself has none of them either."""
+    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(file)
+    if sys.stderr is None:  # what is said there would go to standard output
+        sys.stderr = open(2, "w", closefd=False)
+
+
 def say(text, command):
     """Writes to standard output, files' names as the system has them. Where that cannot be, this process ends with 5."""
+    if sys.stdout is None:
+        fail(CANNOT_DRAW, "standard output cannot be written: %s" % os.strerror(errno.EBADF), command)
     with contextlib.suppress(AttributeError):  # it may be no text of a file's
         sys.stdout.reconfigure(errors="surrogateescape")
     try:
@@ -322,6 +335,7 @@ def cannot_execute(program, problem, command="run"):
 
 @_signals.ending_by_interrupts
 def main(arguments=None):
+    stand_for_closed()
     options = parse(sys.argv[1:] if arguments is None else arguments)
     made = environment(options, os.environ)
     program = program_of(options.program[0])
@@ -339,8 +353,8 @@ def main(arguments=None):
     _variables.warn_of_unknown(parser(), made)
     _variables.warn_of_unread(parser(), made)
     made["PLEAT_RUN_PID"] = str(os.getpid())
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
     _signals.restore_ignored()
     # The program takes this process's place: signals and its exit code are its own.
     try:

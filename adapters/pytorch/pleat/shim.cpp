@@ -50,6 +50,11 @@ bool make_room(int device)
     return Allocator::current->devices().make_room(static_cast<DeviceIndex>(device));
 }
 
+std::shared_ptr<void> lend_rest(int device)
+{
+    return Allocator::current->devices().lend_rest(static_cast<DeviceIndex>(device));
+}
+
 } // namespace pleat_torch
 
 /* ---- what Python calls through ctypes, besides calls.h ---- */

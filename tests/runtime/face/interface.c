@@ -184,12 +184,33 @@ static void calls_that_fail_give_nothing(void **state)
     end(&f);
 }
 
+/* A program has room for no more of them than it was built with, and nothing says how much. */
+static void structs_without_a_size_stay_as_they_are(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t bytes, is;
+    } all[] = {
+        {"pleat_error", sizeof(pleat_error), 568},
+        {"pleat_block", sizeof(pleat_block), 40},
+        {"pleat_canary", sizeof(pleat_canary), 24},
+        {"pleat_share", sizeof(pleat_share), 24},
+        {"pleat_vmm", sizeof(pleat_vmm), 16},
+        {"pleat_trace_event", sizeof(pleat_trace_event), 32},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].bytes != all[i].is)
+            fail_msg("%s has %zu bytes, not %zu", all[i].name, all[i].bytes, all[i].is);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_follow_one_rule),
         cmocka_unit_test(sizes_of_results_follow_it),
         cmocka_unit_test(calls_that_fail_give_nothing),
+        cmocka_unit_test(structs_without_a_size_stay_as_they_are),
     };
     return cmocka_run_group_tests_name("interface", tests, NULL, NULL);
 }
