@@ -25,7 +25,8 @@
  * PLEAT__HANDLE_CHUNKS (docs/decisions.md, D24, D486, D491); the second only as far as it is one
  * chunk for each PLEAT__RUN_ROOM that may still be made. The nearer the budget is, the more such a
  * place matters: a handle has at most one chunk, too, for each PLEAT__ROOM_SHARE that may still be
- * made (D277, D145). */
+ * made (D277, D145). What else they may follow is the same trade, of memory for the driver's time:
+ * the holes that there are, the request, what is stuck beside live tensors (D543 to D545). */
 #define PLEAT__HANDLE_CHUNKS 64u
 #define PLEAT__HANDLE_SHARE  512u
 #define PLEAT__RUN_SHARE     64u
