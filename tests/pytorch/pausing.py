@@ -82,6 +82,8 @@ class Pausing(unittest.TestCase):
         self.assertEqual(pleat.trim(), 0)
         with pleat.tag("nothing is enabled"):
             pass
+        with self.assertRaisesRegex(TypeError, "a tag is a text, not 5"), pleat.tag(5):
+            pass
         for call in (pleat.pause, pleat.resume, pleat.limits):
             with self.assertRaisesRegex(RuntimeError, "not enabled"):
                 call()

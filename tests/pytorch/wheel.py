@@ -96,6 +96,10 @@ class Environment(Folder):
             self.assertEqual(out, "torch imported\n")
             self.assertTrue(said.startswith("pleat: " + text), said)
 
+    def test_pleat_is_on_or_off(self):
+        out, said = self.python("import torch; print('goes on')", PLEAT="off")
+        self.assertEqual((out, said), ("torch imported\n", "pleat: PLEAT: it is 1 or 0, not 'off'\n"))
+
     def test_a_variable_that_nothing_reads_is_said_once(self):
         code = "import os, torch; print(os.environ['PLEAT_RUN_UNKNOWN'])"
         out, said = self.python(code, PLEAT="1", PLEAT_BUDGIT="3", PLEAT_TENANTS_DIR="/x", PLEAT_QUIET="0")

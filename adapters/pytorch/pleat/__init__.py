@@ -431,7 +431,9 @@ _tagged = _Tags()
 
 @contextlib.contextmanager
 def tag(name):
-    """`with pleat.tag("weights"):` what this thread allocates inside can be paused by that name."""
+    """`with pleat.tag("weights"):` what this thread allocates inside can be paused by that name. TypeError."""
+    if not isinstance(name, str):
+        raise TypeError("pleat: a tag is a text, not %r" % (name,))
     _tagged.names.append(name)
     try:
         if _library is not None:

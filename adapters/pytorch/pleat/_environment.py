@@ -56,6 +56,8 @@ def begin():
 
     warn_of_unknown(run.parser(), os.environ)
     try:
+        if os.environ.get("PLEAT", "1") not in ("0", "1"):
+            raise Wrong("PLEAT: it is 1 or 0, not %r" % os.environ["PLEAT"])
         made = run.variables(options(os.environ))
     except Wrong as problem:
         sys.exit("pleat: %s" % problem)

@@ -72,8 +72,12 @@ __attribute__((constructor)) void begin()
     uint64_t budget = 0;
     std::string asked = variable("PLEAT_BUDGET");
     bool is_size = asked.empty() || (pleat_size_parse(asked.c_str(), &budget) != 0 && budget != 0);
-    std::string plan = variable("PLEAT_PLAN", "auto");
+    std::string on = variable("PLEAT"), plan = variable("PLEAT_PLAN", "auto");
     bool saves = !variable("PLEAT_SAVE_PLAN").empty();
+    if (on != "1") {
+        say("PLEAT: it is 1 or 0, not '" + on + "': the program runs without Pleat");
+        return;
+    }
     if (!is_size) {
         say("PLEAT_BUDGET: '" + asked +
             "' is no size; write 20GiB: the program runs without Pleat");
