@@ -162,24 +162,71 @@ static bool name_beside(const char *path, int attempt, char *name, size_t size)
     return false;
 }
 
-/* Not mkstemp: its 0600 could be undone only by reading the umask, which sets it for all threads.
- */
-int pleat__file_create_beside(const char *path, char *name, size_t size)
-{
-    for (int attempt = 0;; attempt++) {
-        if (!name_beside(path, attempt, name, size))
-            return -1;
-        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (fd >= 0 || errno != EEXIST || attempt == 99)
-            return fd;
-    }
-}
-
 /* Opens the folder that `path` is in; -1 with errno. */
 static int open_folder(const char *path, int flags)
 {
     char folder[PATH_MAX];
     return folder_of(path, folder) ? open(folder, flags | O_CLOEXEC, 0666) : -1;
+}
+
+/* Under which an open file without a name can be given one. */
+static void path_of_open(int fd, char path[32])
+{
+    snprintf(path, 32, "/proc/self/fd/%d", fd);
+}
+
+/* Without a name where the file system can do that, and where /proc is there to give it one later;
+ * -1: so it cannot be. */
+static int create_nameless(const char *path)
+{
+    char opened[32];
+    int fd = open_folder(path, O_TMPFILE | O_RDWR);
+    if (fd < 0)
+        return -1;
+    path_of_open(fd, opened);
+    if (access(opened, F_OK) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Not mkstemp: its 0600 could be undone only by reading the umask, which sets it for all threads.
+ */
+int pleat__file_create_beside(const char *path, char *name, size_t size)
+{
+    int fd = create_nameless(path);
+    *name = '\0';
+    if (fd >= 0)
+        return fd;
+    for (int attempt = 0;; attempt++) {
+        if (!name_beside(path, attempt, name, size))
+            return -1;
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST || attempt == 99)
+            return fd;
+    }
+}
+
+/* A rename can take another file's place, a link cannot: so it gets a name of its own first. */
+static bool give_name(int fd, char *name, size_t size, const char *path)
+{
+    char opened[32];
+    path_of_open(fd, opened);
+    for (int attempt = 0; attempt < 100; attempt++) {
+        if (!name_beside(path, attempt, name, size))
+            break;
+        if (linkat(AT_FDCWD, opened, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0)
+            return true;
+        if (errno != EEXIST)
+            break;
+    }
+    *name = '\0'; /* not one that another process made */
+    return false;
+}
+
+bool pleat__file_take_place(int fd, char *name, size_t size, const char *path)
+{
+    return (*name != '\0' || give_name(fd, name, size, path)) && rename(name, path) == 0;
 }
 
 bool pleat__file_follow(char path[PATH_MAX])
@@ -211,28 +258,6 @@ typedef struct {
     int fd;              /* -1: what is there is no regular file, and is written into */
     char name[PATH_MAX]; /* "" while it has none: it is gone with its process then */
 } replacement;
-
-/* Under which an open file without a name can be given one. */
-static void path_of_open(int fd, char path[32])
-{
-    snprintf(path, 32, "/proc/self/fd/%d", fd);
-}
-
-/* Without a name where the file system can do that, and where /proc is there to give it one later.
- */
-static bool make(replacement *r)
-{
-    char opened[32];
-    r->fd = open_folder(r->target, O_TMPFILE | O_RDWR);
-    if (r->fd >= 0) {
-        path_of_open(r->fd, opened);
-        if (access(opened, F_OK) == 0)
-            return true;
-        close(r->fd);
-    }
-    r->fd = pleat__file_create_beside(r->target, r->name, sizeof r->name);
-    return r->fd >= 0;
-}
 
 /* errno says that there is no such file also where the folder is there and takes none: /proc. */
 static pleat_result not_made(const char *path, const char *target)
@@ -279,7 +304,8 @@ static pleat_result begin(replacement *r, const char *path)
         if (!pleat__file_follow(r->target))
             return not_made(path, path);
     }
-    return make(r) ? PLEAT_OK : not_made(path, r->target);
+    r->fd = pleat__file_create_beside(r->target, r->name, sizeof r->name);
+    return r->fd >= 0 ? PLEAT_OK : not_made(path, r->target);
 }
 
 /* Closes it, and takes its name away, if it has one; false with errno. */
@@ -297,23 +323,6 @@ pleat_result pleat__file_check(const char *path)
     return r.fd < 0 || drop(&r) ? PLEAT_OK : not_written(path);
 }
 
-/* A rename can take another file's place, a link cannot: so it gets a name of its own first. */
-static bool give_name(replacement *r)
-{
-    char opened[32];
-    path_of_open(r->fd, opened);
-    for (int attempt = 0; attempt < 100; attempt++) {
-        if (!name_beside(r->target, attempt, r->name, sizeof r->name))
-            break;
-        if (linkat(AT_FDCWD, opened, AT_FDCWD, r->name, AT_SYMLINK_FOLLOW) == 0)
-            return true;
-        if (errno != EEXIST)
-            break;
-    }
-    r->name[0] = '\0'; /* not one that another process made */
-    return false;
-}
-
 /* What a file system cannot do has no need of it: a pipe's, say, or one in memory. */
 static bool sync_all(int fd)
 {
@@ -324,7 +333,7 @@ static bool sync_all(int fd)
  * step, which may fail without harm to what is there. */
 static bool take_place(replacement *r)
 {
-    if ((r->name[0] == '\0' && !give_name(r)) || rename(r->name, r->target) != 0)
+    if (!pleat__file_take_place(r->fd, r->name, sizeof r->name, r->target))
         return false;
     int folder = open_folder(r->target, O_RDONLY | O_DIRECTORY);
     if (folder >= 0) {

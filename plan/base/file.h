@@ -31,10 +31,14 @@ PLEAT_NODISCARD pleat_result pleat__file_read_own(const char *path, uint64_t lim
 /* Puts in the place of a link's name the name that it leads to, link by link, whether anything is
  * there or not. false with errno. */
 bool pleat__file_follow(char path[PATH_MAX]);
-/* Makes a file of a new name in the folder of `path`, to be written and then renamed, with the
- * permissions that open gives. `name` gets its name. Returns its descriptor, or -1 with errno. What
- * another process left behind, this one's number or not, is in nobody's way. */
+/* Makes a file in the folder of `path`, to be written and then put in its place, with the
+ * permissions that open gives. `name` gets its name: "" where the file system can make one without,
+ * of which nothing is left when the process is killed. Returns its descriptor, or -1 with errno.
+ * What another process left behind, this one's number or not, is in nobody's way. */
 int pleat__file_create_beside(const char *path, char *name, size_t size);
+/* Puts such a file in the place of `path`. false with errno: `name` is what it is called now, if
+ * anything. */
+bool pleat__file_take_place(int fd, char *name, size_t size, const char *path);
 /* Writes a file that takes the place of `path` when it is whole and on the disk, with the
  * permissions of the one that was there; PLEAT_E_IO leaves `path` as it was. A link stays one, and
  * what it leads to is written. Until then it has no name where the file system can do that, so that

@@ -389,11 +389,12 @@ static pleat_result make_file(pleat__log *log, const char *path, uint64_t bytes,
     if (!open_file(log, path, beside, sizeof beside))
         return pleat__fail_errno(PLEAT_E_IO, "the log '%s' cannot be made", path);
     pleat_result result = begin_file(log, bytes, arena);
-    if (result == PLEAT_OK && rename(beside, path) != 0)
+    if (result == PLEAT_OK && !pleat__file_take_place(log->fd, beside, sizeof beside, path))
         result = pleat__fail_errno(PLEAT_E_IO, "the log cannot be renamed");
     if (result == PLEAT_OK)
         return PLEAT_OK;
-    unlink(beside);
+    if (beside[0] != '\0')
+        unlink(beside);
     pleat__log_close(log);
     return pleat__context(result, "'%s'", path);
 }

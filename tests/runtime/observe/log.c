@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -176,6 +177,26 @@ static void log_is_made_beside_what_a_killed_process_left(void **state)
     runlog_close(&read);
     assert_int_equal(size_of(stale), strlen("unfinished"));
     end(&f);
+}
+
+/* While it makes the file, which takes as long as the file is large. */
+static void log_leaves_nothing_when_its_process_is_killed(void **state)
+{
+    (void)state;
+    fixture f;
+    int status;
+    begin(&f);
+    pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit small = {BYTES / 2, BYTES / 2};
+        pleat__log log;
+        if (setrlimit(RLIMIT_FSIZE, &small) == 0)
+            open_log(&f, &log);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
+    assert_int_equal(rmdir(f.folder), 0);
 }
 
 static void log_name_has_process_and_device(void **state)
@@ -775,7 +796,8 @@ int __wrap_open(const char *path, int flags, ...)
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
     va_end(arguments);
     int fd = __real_open(path, flags, mode);
-    if ((flags & O_EXCL) != 0 && strstr(path, "/.pleat.") != NULL) {
+    if ((flags & O_TMPFILE) == O_TMPFILE ||
+        ((flags & O_EXCL) != 0 && strstr(path, "/.pleat.") != NULL)) {
         forking.fd = fd;
         if (forking.at_open)
             let_fork();
@@ -920,6 +942,7 @@ int main(void)
         cmocka_unit_test(log_keeps_few_records_as_they_are),
         cmocka_unit_test(log_never_grows_and_forgets_no_peak),
         cmocka_unit_test(log_is_made_beside_what_a_killed_process_left),
+        cmocka_unit_test(log_leaves_nothing_when_its_process_is_killed),
         cmocka_unit_test(log_name_has_process_and_device),
         cmocka_unit_test(log_takes_the_place_of_logs_only),
         cmocka_unit_test(log_passes_over_a_torn_record),
