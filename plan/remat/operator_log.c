@@ -118,6 +118,8 @@ static pleat_result keep_value(reader *r)
 {
     text value;
     PLEAT_TRY(read_value(r, &value));
+    if (r->count == PLEAT__OPERATOR_VALUES_MOST)
+        return fail(r, "more than %u values", PLEAT__OPERATOR_VALUES_MOST);
     PLEAT_TRY(pleat__arena_grow(r->arena, &r->all, &r->room, r->count, sizeof value));
     r->all[r->count++] = value;
     return PLEAT_OK;
@@ -277,8 +279,6 @@ static pleat_result handle_in(reader *r, text t, uint32_t *out)
     PLEAT_TRY(grow_names(r));
     uint64_t at = slot_of(&r->names, t);
     if (r->names.entries[at].length == 0) {
-        if (r->names.count == UINT32_MAX / 4)
-            return fail(r, "more than %u tensors", UINT32_MAX / 4);
         r->names.entries[at] = t;
         r->names.handles[at] = r->names.count++;
     }
@@ -305,8 +305,9 @@ static void *room_for(reader *r, size_t count, size_t size)
 
 static pleat_result add_step(reader *r, pleat__operator_log_step step)
 {
-    if (r->log->count == UINT32_MAX)
-        return fail(r, "more than %u steps", UINT32_MAX);
+    if (r->log->count == PLEAT__OPERATOR_STEPS_MOST || r->log->tensors > PLEAT__OPERATOR_STEPS_MOST)
+        return fail(r, "more than %u steps, or tensors: record fewer iterations",
+                    PLEAT__OPERATOR_STEPS_MOST);
     PLEAT_TRY(
         pleat__arena_grow(r->arena, &r->log->steps, &r->step_room, r->log->count, sizeof step));
     r->log->steps[r->log->count++] = step;

@@ -19,6 +19,11 @@
 #define PLEAT__OPERATOR_BYTES_MOST (1ull << 48)
 #define PLEAT__OPERATOR_PAIRS_MOST (1u << 24)
 
+/* Values of one line, and steps and tensors of a log, at most (D529): a gzipped log of 2 MiB can
+ * unfold to a thousand million of them. */
+#define PLEAT__OPERATOR_VALUES_MOST (1u << 22)
+#define PLEAT__OPERATOR_STEPS_MOST  (1u << 23)
+
 typedef enum pleat__operator_log_kind {
     PLEAT__OPERATOR_LOG_CONSTANT,  /* `handle` is an input or a parameter: never evicted */
     PLEAT__OPERATOR_LOG_CALL,      /* an operator makes `results` of `arguments` */

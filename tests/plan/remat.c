@@ -383,6 +383,24 @@ static void remat_log_bounds_what_is_linked(void **state)
         strstr(pleat_last_error()->text, "'made up': line 5: more than 16777216 pairs"));
 }
 
+/* Two bytes each of a file, and 16 of host memory. */
+static void remat_log_bounds_the_values_of_a_line(void **state)
+{
+    (void)state;
+    static const char begin[] = START "{\"X\":[";
+    const size_t values = PLEAT__OPERATOR_VALUES_MOST + 1;
+    char *text = pleat__arena_alloc(arena, sizeof begin + 2 * values + 8);
+    pleat__operator_log log;
+    assert_non_null(text);
+    memcpy(text, begin, sizeof begin);
+    for (size_t i = 0; i < values; i++)
+        memcpy(text + sizeof begin - 1 + 2 * i, i + 1 < values ? "1," : "1]", 2);
+    strcpy(text + sizeof begin - 1 + 2 * values, "}\n");
+    assert_result(decode(text, &log), PLEAT_E_INPUT);
+    assert_non_null(
+        strstr(pleat_last_error()->text, "'made up': line 2: more than 4194304 values"));
+}
+
 /* A run that takes a thousand times as long would be counted modulo 2^64. */
 static void remat_log_bounds_its_time(void **state)
 {
@@ -541,6 +559,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(remat_chunks_free_what_is_asked_and_no_more, begin, end),
         cmocka_unit_test_setup_teardown(remat_log_refuses_what_is_wrong, begin, end),
         cmocka_unit_test_setup_teardown(remat_log_bounds_what_is_linked, begin, end),
+        cmocka_unit_test_setup_teardown(remat_log_bounds_the_values_of_a_line, begin, end),
         cmocka_unit_test_setup_teardown(remat_log_bounds_its_time, begin, end),
         cmocka_unit_test_setup_teardown(remat_run_refuses_logs_that_contradict_themselves, begin,
                                         end),
