@@ -44,6 +44,7 @@
 #define PLEAT__CHUNK_MOST   (1ull << 40) /* bytes of a chunk */
 #define PLEAT__BYTES_MOST   (1ull << 57) /* of a window, and of physical memory */
 #define PLEAT__SIZE_MOST    (1ull << 48) /* bytes of a request */
+#define PLEAT__SLOTS_MOST   (1u << 25)   /* requests of both sequences: a trace has no more (T5) */
 #define PLEAT__NAMES_MOST   (1u << 16)   /* labels, streams, phases of a sequence */
 #define PLEAT__EVENTS_MORE  (1u << 16)   /* events of a sequence beyond two for each slot */
 #define PLEAT__TOUCHED_MOST (1ull << 28) /* pages that slots and lanes lie on, each counted */

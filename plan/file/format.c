@@ -425,8 +425,7 @@ static pleat_result take_version(reader *r)
                              found);
 }
 
-/* Before memory is taken for them: gzipped, a file of 2 GiB of empty labels is one of 2 MiB. Slots
- * are as many as the file has bytes for, at some bytes each. */
+/* Before memory is taken for them: gzipped, a file of 2 GiB of empty labels is one of 2 MiB. */
 static pleat_result check_counts(const reader *r, const uint64_t *header)
 {
     static const struct {
@@ -438,6 +437,8 @@ static pleat_result check_counts(const reader *r, const uint64_t *header)
         {HEADER_HANDLES, PLEAT__PAGES_MOST, "handles"},
         {HEADER_MAPS, PLEAT__PAGES_MOST, "maps"},
         {HEADER_LANES, PLEAT__PAGES_MOST, "lanes"},
+        {HEADER_FIRST_SLOTS, PLEAT__SLOTS_MOST, "requests"},
+        {HEADER_STEADY_SLOTS, PLEAT__SLOTS_MOST, "requests"},
         {HEADER_FIRST_PHASES, PLEAT__NAMES_MOST, "phases"},
         {HEADER_STEADY_PHASES, PLEAT__NAMES_MOST, "phases"},
     };
@@ -446,7 +447,11 @@ static pleat_result check_counts(const reader *r, const uint64_t *header)
             return pleat__pack_fail(&r->pack, "%llu %s: at most %u are possible",
                                     (unsigned long long)header[bounds[i].count], bounds[i].of,
                                     bounds[i].most);
-    return PLEAT_OK;
+    uint64_t slots = header[HEADER_FIRST_SLOTS] + header[HEADER_STEADY_SLOTS];
+    return slots <= PLEAT__SLOTS_MOST
+               ? PLEAT_OK
+               : pleat__pack_fail(&r->pack, "%llu requests: at most %u are possible",
+                                  (unsigned long long)slots, PLEAT__SLOTS_MOST);
 }
 
 static pleat_result read_header(reader *r, uint64_t *header)

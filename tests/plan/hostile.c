@@ -604,7 +604,7 @@ static void hostile_plans_are_refused(void **state)
         {PLAN(NUMBERS, "65536, 1, 1, 1, 0, 1, 0, 1, 0") "['o']", "65536 rows of 1"},
         {PLAN(NUMBERS, "0, 65536, 1, 1, 0, 1, 0, 1, 0") "['o']", "65536 rows of 1"},
         {PLAN(NUMBERS, "0, 1, 16777216, 1, 0, 1, 0, 1, 0") "['o'] [0]", "16777216 rows of 1"},
-        {PLAN(NUMBERS, "0, 1, 1, 1, 0, 4294967295, 0, 1, 0") TABLES, "4294967295 rows of 11"},
+        {PLAN(NUMBERS, "0, 1, 1, 1, 0, 33554432, 0, 0, 0") TABLES, "33554432 rows of 11"},
         {PLAN(NUMBERS, "0, 1, 1, 99, 0, 1, 0, 1, 0") "['o'] [0] [1]", "99 rows of 3"},
         {PLAN(NUMBERS, "0, 1, 1, 1, 99, 1, 0, 1, 0") TABLES, "99 rows of 4"},
         {PLAN(NUMBERS, "0, 1, 1, 1, 0, 99, 0, 1, 0") TABLES, "99 rows of 11"},
@@ -695,6 +695,11 @@ static void hostile_plans_beyond_all_bounds_are_refused(void **state)
          "16777217 lanes: at most 16777216 are possible"},
         {"['pleat plan', 1, " SIZED("512", "0", "0") ", 0, 0, 0, 0, 0, 0, 0, 0, 65537] ['o']",
          "65537 phases: at most 65536 are possible"},
+        {"['pleat plan', 1, " SIZED("512", "0", "0") ", 0, 0, 0, 0, 0, 33554433, 0, 0, 0] ['o']",
+         "33554433 requests: at most 33554432 are possible"},
+        {"['pleat plan', 1, " SIZED("512", "0", "0") ", 0, 0, 0, 0, 0, 16777216, 0, 16777217, 0] "
+                                                     "['o']",
+         "33554433 requests: at most 33554432 are possible"},
     };
 #undef SIZED
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
