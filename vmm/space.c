@@ -23,7 +23,8 @@
 #include <sys/resource.h>
 #include <vmm/table.h>
 
-#define WINDOW_TIMES 8 /* address space costs nothing; a plan's folds need room (D479) */
+#define WINDOW_TIMES 8    /* address space costs nothing; a plan's folds need room (D479) */
+#define HOST_PAGE    4096 /* bytes, the least that the host's memory comes in (D526) */
 
 void pleat__space_verb_begins(void)
 {
@@ -244,6 +245,17 @@ pleat_result pleat__space_take(pleat__space *space, uint64_t pages, uint64_t *pa
                                "the window of %llu pages of addresses has no room for %llu; it is "
                                "smaller where the process may have few (ulimit -v)",
                                (unsigned long long)space->window.pages, (unsigned long long)pages);
+}
+
+/* Written as it is, once in each page of host memory: an exchange writes also where it changes
+ * nothing, and reads nothing before. */
+void pleat__space_expect(pleat__space *space, uint64_t page, uint64_t pages)
+{
+    uint64_t step = HOST_PAGE / sizeof *space->page;
+    for (uint64_t p = page - page % step; p < page + pages && in_window(space, p, 1); p += step) {
+        uint32_t index = 0;
+        atomic_compare_exchange_strong(&space->page[p].index, &index, index);
+    }
 }
 
 pleat_result pleat__space_take_at(pleat__space *space, uint64_t page, uint64_t pages)

@@ -113,6 +113,10 @@ pleat_vmm pleat__space_vmm(const pleat__space *space);
 PLEAT_NODISCARD pleat_result pleat__space_take(pleat__space *space, uint64_t pages, uint64_t *page);
 PLEAT_NODISCARD pleat_result pleat__space_take_at(pleat__space *space, uint64_t page,
                                                   uint64_t pages);
+/* Of these pages nobody has asked yet, and they are about to be mapped: what the space notes of
+ * them gets its host memory now. (Asked first and noted then it has two faults in the place of
+ * one.) */
+void pleat__space_expect(pleat__space *space, uint64_t page, uint64_t pages);
 /* Cannot fail. pre: nothing is mapped in it. A part of what was taken may be given. Quarantined
  * pages are given like any other; the space keeps them until heal finds them unmapped. */
 void pleat__space_give(pleat__space *space, uint64_t page, uint64_t pages);

@@ -307,6 +307,7 @@ static pleat_result choose_new(pleat__chunk_pool *pool, growth *g, uint32_t want
                            "beside what is paused or in the host's memory",
                            wanted, (unsigned long long)pool->page_bytes);
     PLEAT_TRY(pleat__occupancy_grow(&pool->occupancy, number + new));
+    pleat__space_expect(pool->space, pool->next_home, new);
     for (uint64_t page = pool->next_home; g->count < wanted; page++) {
         if (home_from(pool, &page) != PLEAT_OK)
             return pleat__context(PLEAT_E_OUT_OF_MEMORY, "%u more chunks of %llu bytes", wanted,
@@ -633,6 +634,7 @@ pleat_result pleat__chunk_pool_view(pleat__chunk_pool *pool, const uint32_t *chu
     uint32_t handles = list_handles(pool, chunks, count, run);
     pleat_result result = pleat__space_take(pool->space, count, page);
     if (result == PLEAT_OK) {
+        pleat__space_expect(pool->space, *page, count);
         pleat__gate_leave(pool->gate);
         result = pleat__space_map(pool->space, *page, run, handles);
         pleat__gate_enter(pool->gate);

@@ -75,6 +75,29 @@ static void window_first_fit_and_exact_places(void **state)
     end(&f);
 }
 
+/* What is noted of pages, 16 bytes each, comes in host pages of 4 KiB, whose first entry is
+ * written. */
+static void window_stays_as_it_is_where_pages_are_expected(void **state)
+{
+    (void)state;
+    fixture f = begin(64, 0, 520);
+    pleat__chunk *chunk;
+    uint32_t index = 0;
+    assert_ok(pleat__space_chunk_get(f.space, 2, &chunk));
+    assert_ok(pleat__space_take_at(f.space, 255, 2));
+    assert_ok(pleat__space_map(f.space, 255, &chunk, 1));
+    pleat__space_expect(f.space, 250, 20);
+    pleat__space_expect(f.space, 500, 1000);
+    pleat__space_expect(f.space, 520, 1);
+    assert_ptr_equal(pleat__space_chunk_at(f.space, 256, &index), chunk);
+    assert_int_equal(index, 1);
+    assert_null(pleat__space_chunk_at(f.space, 0, NULL));
+    assert_ok(pleat__space_unmap(f.space, 255, 2));
+    pleat__space_give(f.space, 255, 2);
+    pleat__space_chunk_put(f.space, chunk);
+    end(&f);
+}
+
 static void window_agrees_with_a_naive_model(void **state)
 {
     (void)state;
@@ -572,6 +595,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(window_first_fit_and_exact_places),
+        cmocka_unit_test(window_stays_as_it_is_where_pages_are_expected),
         cmocka_unit_test(window_agrees_with_a_naive_model),
         cmocka_unit_test(chunks_come_from_the_pool_by_size),
         cmocka_unit_test(maps_show_aliases_and_stitches),
