@@ -181,7 +181,8 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
     bool suspended = learner->current == NULL && learner->schedule != NULL;
     bool file = follows_file(learner);
     if (learner->on && (!file || learner->recording) && learner->judge.backoff == 0) {
-        if (!is_lasting(learner, place))
+        /* The heap alone has no other places. */
+        if (learner->current != NULL && !is_lasting(learner, place))
             place = &nowhere;
         pleat__repeat found = pleat__recording_add(&learner->record, bytes, stream, place);
         if (found.count != 0 && !file) {

@@ -369,14 +369,22 @@ bool pleat__heap_take_resized(pleat__heap *heap, pleat__place *place, uint32_t g
     return pleat__heap_take(heap, place, stream);
 }
 
+static void give_one(pleat__heap *heap, pleat__run run)
+{
+    pleat__occupancy_give(&heap->pool->occupancy, run);
+    pleat__heap_note(heap, run, true);
+}
+
 void pleat__heap_give(pleat__heap *heap, const pleat__place *place)
 {
     pleat__run run;
-    for (pleat__place_walk walk = {0, place->granules}; pleat__place_next(place, &walk, &run);) {
-        pleat__occupancy_give(&heap->pool->occupancy, run);
-        pleat__heap_note(heap, run, true);
+    if (place->several == NULL) {
+        give_one(heap, place->run);
+    } else {
+        for (pleat__place_walk walk = {0, place->granules}; pleat__place_next(place, &walk, &run);)
+            give_one(heap, run);
+        pleat__view_leave(heap, place);
     }
-    pleat__view_leave(heap, place);
     if (heap->stream_count > 1)
         pleat__zone_freed(heap, place->stream, place->granules);
 }

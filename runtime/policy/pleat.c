@@ -172,6 +172,10 @@ static inline void count_served(pleat_stats *stats, uint32_t how, uint64_t bytes
     }
     if (__builtin_expect(how == IN_SLOT, 1))
         return;
+    if (how == CACHED) {
+        stats->cached++;
+        return;
+    }
     if (how & IN_LANE) {
         stats->lane++;
         stats->lane_bytes += bytes;

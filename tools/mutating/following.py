@@ -87,7 +87,7 @@ MUTANTS = (
     ("judge-sharing-credit", "time without sharing is no credit for later",
      "runtime/learn/judge.c", "cost > part ? cost - part : 0;", "cost - part;", "runtime_judge"),
     ("record-lasting", "no place is recorded that goes with a plan",
-     "runtime/learn/learner.c", "if (!is_lasting(learner, place))", "if (!is_lasting(learner, place) && stream > 64)", "runtime_keep"),
+     "runtime/learn/learner.c", "!= NULL && !is_lasting(learner, place))", "!= NULL && !is_lasting(learner, place) && stream > 64)", "runtime_keep"),
     ("left-several", "a plan that is left stays as long as something lies in its places of several runs",
      "runtime/learn/layout_job.c", "    if (is_made_by(at->made->schedule, place))", "    if (place == NULL && is_made_by(at->made->schedule, place))", "runtime_learner"),
     ("stray-varies", "where sizes vary a chunk at most is made beside a plan",
