@@ -88,7 +88,8 @@ static uint32_t distance_step(pleat__recording *recording, bool wanted)
     uint64_t at = recording->end - 1;
     pleat__period *period = &recording->period;
     const pleat__recorded_request *newest = pleat__recording_at(recording, at);
-    period->grams = period->grams << 8 | pleat__recording_key_of(newest->bytes, newest->stream);
+    period->grams = period->grams << 8 | pleat__recording_key_of(pleat__recorded_bytes(newest),
+                                                                 pleat__recorded_stream(newest));
     if (recording->end - recording->begin <= GRAM)
         return 0;
     uint64_t mixed = mixed_of(period->grams);
@@ -153,7 +154,7 @@ static void lag_step(pleat__recording *recording, uint32_t distance)
     lag->misses = 0;
     lag->agreed++;
     lag->matched++;
-    pleat__recording_at(recording, at)->found = true;
+    pleat__recording_at(recording, at)->what |= PLEAT__RECORDED_FOUND;
 }
 
 /* Whether the lag is given up: less than half of what was compared agreed (but for LEAST requests),

@@ -26,8 +26,7 @@
  * one unlike the one before adds 2, one alike takes 1 off (D443). */
 #define UNLIKE      4u
 #define MOST_UNLIKE 16u
-#define BYTES_MOST  ((UINT64_C(1) << 48) - 1) /* of a recorded request (D514) */
-_Static_assert(PLEAT__REQUEST_MOST <= BYTES_MOST, "each request can be recorded");
+_Static_assert(PLEAT__REQUEST_MOST <= PLEAT__RECORDED_BYTES, "each request can be recorded");
 _Static_assert(MOST / PLEAT__SEGMENT < PLEAT__SEGMENTS - 1, "all that is held is in the ring");
 
 pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *arena, bool unmarked)
@@ -51,24 +50,33 @@ void pleat__recording_restart(pleat__recording *recording)
     recording->unfound = recording->unasked = 0;
 }
 
-static pleat__recorded_request record_of(uint64_t bytes, uint16_t stream, const pleat__place *place)
+static inline void write_record(pleat__recorded_request *recorded, uint64_t bytes, uint16_t stream,
+                                const pleat__place *place)
 {
-    pleat__recorded_request made = {.bytes = bytes & BYTES_MOST,
-                                    .stream = stream & 0xffu,
-                                    .placed = place->granules != 0,
-                                    .in_view = place->several != NULL,
-                                    .address = place->address};
-    if (made.in_view)
-        made.several = place->several;
-    else
-        made.begin = place->run.begin;
-    return made;
+    uint64_t what = bytes | (uint64_t)stream << 48;
+    recorded->address = place->address;
+    if (place->granules != 0)
+        what |= PLEAT__RECORDED_PLACED;
+    if (place->several != NULL) {
+        what |= PLEAT__RECORDED_IN_VIEW;
+        recorded->several = place->several;
+        pleat__view_pin(place);
+    } else {
+        recorded->begin = place->run.begin;
+    }
+    recorded->what = what;
+}
+
+static bool is_pinned(const pleat__recorded_request *recorded)
+{
+    return (recorded->what & PLEAT__RECORDED_PLACED) != 0 &&
+           (recorded->what & PLEAT__RECORDED_IN_VIEW) != 0;
 }
 
 static void unpin(pleat__recording *recording, const pleat__recorded_request *recorded)
 {
     pleat__place place = {.several = recorded->several};
-    if (recorded->placed && recorded->in_view)
+    if (is_pinned(recorded))
         pleat__view_unpin(recording->arena, &place);
 }
 
@@ -178,8 +186,7 @@ pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, 
         give_up(recording);
         return none;
     }
-    pleat__view_pin(place);
-    *pleat__recording_at(recording, recording->end++) = record_of(bytes, stream, place);
+    write_record(pleat__recording_at(recording, recording->end++), bytes, stream, place);
     if (!recording->marked)
         return look_for_repeat(recording);
     pleat__period_step_marked(recording);
@@ -251,17 +258,18 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
 static void expect(pleat__expected *item, const pleat__recorded_request *recorded)
 {
     memset(item, 0, sizeof *item);
-    item->bytes = recorded->bytes;
-    item->stream = recorded->stream;
+    bool placed = (recorded->what & PLEAT__RECORDED_PLACED) != 0;
+    item->bytes = pleat__recorded_bytes(recorded);
+    item->stream = pleat__recorded_stream(recorded);
     item->lane = PLEAT__NO_LANE;
     item->kind = PLEAT__ITEM_DYNAMIC;
-    if (recorded->found)
-        item->kind = recorded->placed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_LOOSE;
-    if (!recorded->placed)
+    if ((recorded->what & PLEAT__RECORDED_FOUND) != 0)
+        item->kind = placed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_LOOSE;
+    if (!placed)
         return;
     item->place.address = recorded->address;
-    item->place.granules = pleat__granules_of(recorded->bytes);
-    if (recorded->in_view)
+    item->place.granules = pleat__granules_of(item->bytes);
+    if ((recorded->what & PLEAT__RECORDED_IN_VIEW) != 0)
         item->place.several = recorded->several;
     else
         item->place.run = (pleat__run){(uint32_t)recorded->begin, item->place.granules};
@@ -281,7 +289,7 @@ pleat_result pleat__recording_take(pleat__recording *recording, const pleat__rep
     for (uint32_t i = 0; i < stretch->count; i++) {
         pleat__recorded_request *recorded = pleat__recording_at(recording, stretch->first + i);
         expect(&items[i], recorded);
-        recorded->placed = false; /* what was pinned is the schedule's */
+        recorded->what &= ~PLEAT__RECORDED_PLACED; /* what was pinned is the schedule's */
     }
     return PLEAT_OK;
 }

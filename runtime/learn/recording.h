@@ -26,19 +26,31 @@
 #define PLEAT__SEGMENT  1024u
 #define PLEAT__SEGMENTS 2048u
 
-/* A request as it is recorded: half of what a schedule keeps of it (D514). */
+#define PLEAT__RECORDED_BYTES ((UINT64_C(1) << 48) - 1) /* that a request may have (D514) */
+
+/* A request as it is recorded: half of what a schedule keeps of it (D514). Its first word is put
+ * together and written at once: fields of bits wait for each other (D527). */
 typedef struct pleat__recorded_request {
-    uint64_t bytes : 48;  /* as requested */
-    uint64_t stream : 8;  /* its index */
-    uint64_t found : 1;   /* the iteration before had it too */
-    uint64_t placed : 1;  /* it has a place that outlives what is followed */
-    uint64_t in_view : 1; /* that is a slice of a view */
+    uint64_t what; /* bytes as requested, from bit 48 on the stream's index, and these (D527): */
+#define PLEAT__RECORDED_FOUND   (UINT64_C(1) << 56) /* the iteration before had it (D527) */
+#define PLEAT__RECORDED_PLACED  (UINT64_C(1) << 57) /* its place outlives a plan (D527) */
+#define PLEAT__RECORDED_IN_VIEW (UINT64_C(1) << 58) /* which is a slice of a view (D527) */
     pleat_va address;
     union {
         pleat__runs *several; /* of the slice, which is pinned */
         uint64_t begin;       /* the first granule */
     };
 } pleat__recorded_request;
+
+static inline uint64_t pleat__recorded_bytes(const pleat__recorded_request *recorded)
+{
+    return recorded->what & PLEAT__RECORDED_BYTES;
+}
+
+static inline uint16_t pleat__recorded_stream(const pleat__recorded_request *recorded)
+{
+    return recorded->what >> 48 & 0xff;
+}
 
 _Static_assert(sizeof(pleat__recorded_request) == 24, "each request writes one");
 _Static_assert(PLEAT__STREAMS <= 256, "a stream's index has 8 bits");
@@ -105,7 +117,7 @@ static inline uint8_t pleat__recording_key_of(uint64_t bytes, uint16_t stream)
 static inline bool pleat__recording_same(const pleat__recorded_request *a,
                                          const pleat__recorded_request *b)
 {
-    return a->bytes == b->bytes && a->stream == b->stream;
+    return ((a->what ^ b->what) & (PLEAT__RECORDED_FOUND - 1)) == 0;
 }
 
 /* --- period.c: the steps that need the recording ----------------------------------------------*/

@@ -96,7 +96,8 @@ static void recording_of_a_long_job_takes_no_more_memory(void **state)
         assert_in_range(pleat__arena_bytes_of(f.arena).allocated, 0, most);
     }
     for (uint32_t i = 0; i < REQUESTS; i++)
-        assert_int_equal(pleat__recording_at(&f.recording, f.recording.end - REQUESTS + i)->bytes,
+        assert_int_equal(pleat__recorded_bytes(
+                             pleat__recording_at(&f.recording, f.recording.end - REQUESTS + i)),
                          size_of(i));
     end(&f);
 }
