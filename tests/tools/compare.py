@@ -81,6 +81,17 @@ class Compare(unittest.TestCase):
                 self.assertEqual(result["peak_live_bytes"], 64 * MIB)
                 self.assertEqual(result["steady_peak_live_bytes"], 64 * MIB)
 
+    def test_a_recording_without_allocations_is_named(self):
+        path = os.path.join(self.folder.name, "empty.pickle")
+        freed = {"action": "segment_alloc", "addr": 1 << 32, "size": MIB, "stream": 0, "time_us": 1}
+        with open(path, "wb") as file:
+            pickle.dump({"segments": [], "device_traces": [[freed]]}, file)
+        for command in ("compare",), ("explain",), ("replay",), ("plan",), ("export", "-f", "csv", "-o", path + ".csv"):
+            with self.subTest(command=command):
+                said = run(*command[:1], path, *command[1:], status=3).stderr
+                self.assertIn("'%s': the recording has no allocation" % path, said)
+        run("import", path)
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()

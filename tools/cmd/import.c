@@ -195,6 +195,7 @@ int cli_import(int argc, char **argv)
                                      .path = o.input,
                                      .asked = o.device,
                                      .json = o.json,
+                                     .takes_empty = true,
                                      .outputs = {o.output},
                                      .form = &o.form,
                                      .run = import,

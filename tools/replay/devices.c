@@ -158,7 +158,14 @@ static int check_outputs_of(const device_run *run, int device)
 /* Where it is the only one. */
 static int run_on(const device_run *run, pleat_trace *trace, int device)
 {
+    bool seen[DEVICES];
     int code = check_outputs_of(run, device_first(trace));
+    if (code == CLI_DONE && !run->takes_empty && find_devices(trace, seen) == 0)
+        code = cli_failed(run->command,
+                          pleat__fail(PLEAT_E_INPUT,
+                                      "'%s': the recording has no allocation: begin it before what "
+                                      "is to be seen",
+                                      run->path));
     if (code == CLI_DONE)
         return run->run(run->options, trace, device);
     pleat_trace_free(trace);

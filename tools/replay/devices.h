@@ -22,6 +22,7 @@ typedef struct device_run {
     const char *path;  /* the recording */
     const char *asked; /* by OPTION_DEVICE */
     bool json;
+    bool takes_empty; /* serves a recording without an allocation, too */
     /* Files that it writes, NULL where there is none. "%d" in one is the device's number, and must
      * be there where several devices write. */
     const char *outputs[2];
