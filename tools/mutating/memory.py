@@ -53,7 +53,7 @@ MUTANTS = (
      "is_short && missing == 0 ? full : rest;", "runtime_handles"),
     ("view-short-head", "a view begins where it did before memory was made for it where memory is short",
      "runtime/memory/stitch.c", "bool before = !is_short || count > head.count",
-     "bool before = true || count > head.count", "runtime_handles"),
+     "bool before = !is_short || is_short || count > head.count", "runtime_handles"),
     ("view-shared", "time for views of what was taken over is told from other",
      "runtime/memory/stitch.c", "found.supplied.shared != 0, place)",
      "found.supplied.shared == 0, place)", "runtime_events"),
