@@ -373,18 +373,24 @@ class Operators(unittest.TestCase):
         self.assertIn("+f1 +g1 -f +h2 -g +i2 -h +j1 +k0.5 +l0.5", forward)
         self.assertIn("+p1 -n -k -j +q2 -p +r2 -q -i +s1 -r +t1 -s", backward)
 
-    def test_eager_attention_of_one_projection_joins_its_gradients(self):
-        config = dict(hidden=32, heads=4, bias=False, fused=True, dropout=0.0)
+    @staticmethod
+    def projected(fused, samples):
+        """Eager attention over what is projected, in one product or three, of so many samples."""
+        config = dict(hidden=32, heads=4, bias=False, fused=fused, dropout=0.0)
         config.update(attention="eager", wide_softmax=False)
         attention = layers.Attention(layers.Weights(2), config, layers.Linear)
 
         def attended(ops):
-            tensors = attention.project(ops, given(ops, (2, 16, 32)), None)
-            mask = ops.input((2, 16, 16), 2)
+            tensors = attention.project(ops, given(ops, (samples, 16, 32)), None)
+            mask = ops.input((samples, 16, 16), 2)
             y, _ = layers.attend(ops, config, tensors, (4, 4), (16, 16), mask)
             ops.hold(*tensors)
             return y
 
+        return attended
+
+    def test_eager_attention_of_one_projection_joins_its_gradients(self):
+        attended = self.projected(True, 2)
         forward, backward = steps(attended, 4096)
         self.assertEqual(
             forward, "+a0.5 +b1.5 +c0.5 +d0.5 +e1 +f1 -e +g1 -f +h1 -g +i0.5 +j0.5 +k0.5 -j -b"
@@ -396,17 +402,7 @@ class Operators(unittest.TestCase):
         )
 
     def test_keys_of_one_sample_have_a_gradient_that_is_a_view(self):
-        config = dict(hidden=32, heads=4, bias=False, fused=False, dropout=0.0)
-        config.update(attention="eager", wide_softmax=False)
-        attention = layers.Attention(layers.Weights(2), config, layers.Linear)
-
-        def attended(ops):
-            tensors = attention.project(ops, given(ops, (1, 16, 32)), None)
-            mask = ops.input((1, 16, 16), 2)
-            y, _ = layers.attend(ops, config, tensors, (4, 4), (16, 16), mask)
-            ops.hold(*tensors)
-            return y
-
+        attended = self.projected(False, 1)
         # The keys' is o, which their weight's gradient, t, and the input's, u, are made of; the others
         # are copied, into q and x's forerunner.
         self.assertEqual(

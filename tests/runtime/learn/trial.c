@@ -24,30 +24,50 @@ static const pleat_plan plan = {.first = {.slots = first, .slot_count = 3, .even
                                 .max_live_bytes = 160 * MIB,
                                 .first_max_live_bytes = 153 * MIB};
 
-/* Whether the trial holds through its plan's requests, beside each of which so much lives. */
-static bool holds(const uint64_t *live)
-{
-    pleat__expected items[] = {{.bytes = 100 * MIB},
-                               {.bytes = 50 * MIB},
-                               {.bytes = 3 * MIB},
-                               {.bytes = 60 * MIB},
-                               {.bytes = 2 * MIB}};
+/* The plan on trial, and its requests. */
+typedef struct fixture {
+    pleat__expected items[5];
     pleat__arena *arena;
     pleat__matcher matcher;
     pleat__trial trial;
+} fixture;
+
+static void begin(fixture *f)
+{
+    static const uint64_t sizes[] = {100, 50, 3, 60, 2};
+    for (uint32_t i = 0; i < 5; i++)
+        f->items[i] = (pleat__expected){.bytes = sizes[i] * MIB};
+    assert_ok(pleat__arena_create(&f->arena));
+    assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 3, 5));
+    pleat__trial_begin(&f->trial, f->arena, &f->matcher, &plan);
+}
+
+static void end(fixture *f)
+{
+    pleat__trial_end(&f->trial);
+    pleat__matcher_release(&f->matcher);
+    assert_int_equal(pleat__arena_bytes_of(f->arena).allocated, 0);
+    pleat__arena_destroy(f->arena);
+}
+
+/* The plan's request at an item, beside which so many bytes live then. */
+static bool step(fixture *f, uint32_t item, uint64_t live)
+{
+    uint64_t bytes = f->items[item].bytes;
+    assert_int_equal(pleat__matcher_next(&f->matcher, bytes, 0), item);
+    return pleat__trial_step(&f->trial, &f->matcher, bytes, false, live);
+}
+
+/* Whether the trial holds through its plan's requests, beside each of which so much lives. */
+static bool holds(const uint64_t *live)
+{
+    fixture f;
     bool good = true;
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__matcher_init(&matcher, arena, items, 3, 5));
-    pleat__trial_begin(&trial, arena, &matcher, &plan);
-    for (uint32_t i = 0; i < 5 && good; i++) {
-        assert_int_equal(pleat__matcher_next(&matcher, items[i].bytes, 0), i);
-        good = pleat__trial_step(&trial, &matcher, items[i].bytes, false, live[i] * MIB);
-    }
-    assert_int_equal(trial.on, !good);
-    pleat__trial_end(&trial);
-    pleat__matcher_release(&matcher);
-    assert_int_equal(pleat__arena_bytes_of(arena).allocated, 0);
-    pleat__arena_destroy(arena);
+    begin(&f);
+    for (uint32_t i = 0; i < 5 && good; i++)
+        good = step(&f, i, live[i] * MIB);
+    assert_int_equal(f.trial.on, !good);
+    end(&f);
     return good;
 }
 
@@ -71,25 +91,13 @@ static void trial_knows_what_lives_behind_each_request(void **state)
 static void trial_goes_on_where_a_job_begins_again(void **state)
 {
     (void)state;
-    pleat__expected items[] = {{.bytes = 100 * MIB},
-                               {.bytes = 50 * MIB},
-                               {.bytes = 3 * MIB},
-                               {.bytes = 60 * MIB},
-                               {.bytes = 2 * MIB}};
-    pleat__arena *arena;
-    pleat__matcher matcher;
-    pleat__trial trial;
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__matcher_init(&matcher, arena, items, 3, 5));
-    pleat__trial_begin(&trial, arena, &matcher, &plan);
-    assert_int_equal(pleat__matcher_next(&matcher, items[0].bytes, 0), 0);
-    assert_true(pleat__trial_step(&trial, &matcher, items[0].bytes, false, 100 * MIB));
-    pleat__matcher_jump(&matcher, 0);
-    assert_int_equal(pleat__matcher_next(&matcher, 4096, 0), PLEAT__NO_ITEM);
-    assert_true(pleat__trial_step(&trial, &matcher, 4096, true, 100 * MIB + 4096));
-    pleat__trial_end(&trial);
-    pleat__matcher_release(&matcher);
-    pleat__arena_destroy(arena);
+    fixture f;
+    begin(&f);
+    assert_true(step(&f, 0, 100 * MIB));
+    pleat__matcher_jump(&f.matcher, 0);
+    assert_int_equal(pleat__matcher_next(&f.matcher, 4096, 0), PLEAT__NO_ITEM);
+    assert_true(pleat__trial_step(&f.trial, &f.matcher, 4096, true, 100 * MIB + 4096));
+    end(&f);
 }
 
 int main(void)
