@@ -63,6 +63,8 @@ static inline uint32_t zone_end(const pleat__heap *heap, uint8_t zone, uint32_t 
     return next;
 }
 
+/* The same as pleat__zone_run, which the compiler makes no part of who calls it: each give asks,
+ * and a call takes 3 % of the time in calls (eight drawn jobs by the heap alone). */
 static inline pleat__run zone_run(const pleat__heap *heap, pleat__run run)
 {
     const pleat__chunk_pool *pool = heap->pool;
