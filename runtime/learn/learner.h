@@ -88,14 +88,6 @@ static inline bool pleat__learner_has_sizes(const pleat__learner *learner)
     return learner->sizes.plan != NULL;
 }
 
-/* A request comes: what its recording will read is fetched while it is placed. */
-static inline void pleat__learner_expect(const pleat__learner *learner, uint64_t bytes,
-                                         uint16_t stream)
-{
-    if (learner->current == NULL && learner->on)
-        pleat__period_expect(&learner->record.period, pleat__recording_key_of(bytes, stream));
-}
-
 /* A request was served; `missed`: it did not match what is followed. */
 static inline void pleat__learner_request(pleat__learner *learner, uint64_t bytes, uint16_t stream,
                                           const pleat__place *place, bool missed)

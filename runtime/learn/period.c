@@ -28,8 +28,8 @@
 /* In requests, unless said otherwise. What half and twice the values do: docs/decisions.md, D120 to
  * D131, D191. */
 #define GRAM      8u         /* sizes in a row that the table of positions is asked for */
-#define SEEN_BITS 16u        /* logarithm of that table's entries */
-#define MOST      (1u << 19) /* the longest iteration */
+#define SEEN_BITS 14u        /* logarithm of that table's entries */
+#define MOST      (1u << 17) /* the longest iteration: it has to come twice in what is held */
 #define LEAST     64u        /* the shortest iteration that is followed */
 #define LONG      4096u      /* an iteration at least so long is believed when it came twice */
 #define PATIENCE  8192u      /* must have been compared before a shorter iteration is believed */
@@ -48,7 +48,7 @@ pleat_result pleat__period_init(pleat__period *period, pleat__arena *arena, bool
     period->votes = pleat__arena_calloc(arena, PLEAT__OCTAVE_BINS, sizeof *period->votes);
     if (period->seen == NULL || period->votes == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to learn a job's iteration");
-    /* Written here, so that the first requests do not wait for its 512 KiB page by page. */
+    /* Written here, so that the first requests do not wait for its 128 KiB page by page. */
     memset(period->seen, 0, seen_bytes);
     return PLEAT_OK;
 }
@@ -70,20 +70,9 @@ void pleat__period_forget(pleat__period *period, uint64_t position, bool empty)
 
 /* ---- distances ---- */
 
-/* Where the table of positions has the last GRAM requests, which are known by their keys. */
-static uint64_t mixed_of(uint64_t grams)
-{
-    return (grams ^ grams >> 29) * PLEAT__HASH_MULTIPLIER;
-}
-
-void pleat__period_expect(const pleat__period *period, uint8_t key)
-{
-    __builtin_prefetch(&period->seen[mixed_of(period->grams << 8 | key) >> (64 - SEEN_BITS)], 1);
-}
-
-/* Notes where the last GRAM requests are. How far back they were last, where that is `wanted`; 0:
- * not within what is held. */
-static uint32_t distance_step(pleat__recording *recording, bool wanted)
+/* Notes where the last GRAM requests are. How far back they were last; 0: they are not in the
+ * table, or were not within what is held. */
+static uint32_t distance_step(pleat__recording *recording)
 {
     uint64_t at = recording->end - 1;
     pleat__period *period = &recording->period;
@@ -92,11 +81,10 @@ static uint32_t distance_step(pleat__recording *recording, bool wanted)
                                                                  pleat__recorded_stream(newest));
     if (recording->end - recording->begin <= GRAM)
         return 0;
-    uint64_t mixed = mixed_of(period->grams);
+    uint64_t mixed = (period->grams ^ period->grams >> 29) * PLEAT__HASH_MULTIPLIER;
     pleat__seen *seen = &period->seen[mixed >> (64 - SEEN_BITS)];
-    /* What is not wanted is not read: the table is larger than a processor's first caches. */
-    uint32_t distance = wanted ? (uint32_t)at - seen->position : 0;
-    bool known = wanted && seen->tag == (uint32_t)mixed && distance <= at - recording->begin;
+    uint32_t distance = (uint32_t)at - seen->position;
+    bool known = seen->tag == (uint32_t)mixed && distance <= at - recording->begin;
     *seen = (pleat__seen){(uint32_t)mixed, (uint32_t)at};
     return known ? distance : 0;
 }
@@ -135,9 +123,9 @@ static uint64_t passed_over(const pleat__recording *recording, const pleat__lag 
     return UINT64_MAX;
 }
 
-/* Compares the newest request, whose like was `distance` ago (0: unknown), with what is expected.
- */
-static void lag_step(pleat__recording *recording, uint32_t distance)
+/* Compares the newest request, whose like was `distance` ago (0: unknown), with what is expected;
+ * whether it was found. */
+static bool lag_step(pleat__recording *recording, uint32_t distance)
 {
     pleat__lag *lag = &recording->period.lag;
     uint64_t at = recording->end - 1, most = recording->marked ? lag->last : at;
@@ -148,13 +136,14 @@ static void lag_step(pleat__recording *recording, uint32_t distance)
         over = like - lag->cursor;
     if (over == UINT64_MAX) {
         lag->misses++;
-        return;
+        return false;
     }
     lag->cursor += over + 1;
     lag->misses = 0;
     lag->agreed++;
     lag->matched++;
     pleat__recording_at(recording, at)->what |= PLEAT__RECORDED_FOUND;
+    return true;
 }
 
 /* Whether the lag is given up: less than half of what was compared agreed (but for LEAST requests),
@@ -242,14 +231,11 @@ pleat__repeat pleat__period_step(pleat__recording *recording)
 {
     pleat__repeat found = {0};
     pleat__lag *lag = &recording->period.lag;
-    uint32_t distance = distance_step(recording, true);
-    if (lag->open) {
-        lag_step(recording, distance);
-        if (lag->cursor >= lag->last)
-            found = repeat_ends(recording);
-        if (hopeless(recording, lag))
-            lag->open = false;
-    }
+    uint32_t distance = distance_step(recording);
+    if (lag->open && !lag_step(recording, distance))
+        lag->open = !hopeless(recording, lag);
+    else if (lag->open && lag->cursor >= lag->last)
+        found = repeat_ends(recording);
     if (distance >= LEAST)
         vote(recording, distance);
     return found;
@@ -265,11 +251,9 @@ static bool too_many_missed(const pleat__recording *recording, const pleat__lag 
 void pleat__period_step_marked(pleat__recording *recording)
 {
     pleat__lag *lag = &recording->period.lag;
-    uint32_t distance = distance_step(recording, lag->open && lag->misses >= LOST);
-    if (!lag->open)
-        return;
-    lag_step(recording, distance);
-    lag->open = !too_many_missed(recording, lag);
+    uint32_t distance = distance_step(recording);
+    if (lag->open && !lag_step(recording, distance))
+        lag->open = !too_many_missed(recording, lag);
 }
 
 void pleat__period_mark(pleat__recording *recording, uint64_t begin)

@@ -50,8 +50,6 @@ typedef struct pleat__period {
 
 PLEAT_NODISCARD pleat_result pleat__period_init(pleat__period *period, pleat__arena *arena,
                                                 bool off);
-/* A request of this key is served, and will be recorded: what that reads is fetched meanwhile. */
-void pleat__period_expect(const pleat__period *period, uint8_t key);
 void pleat__period_release(pleat__period *period, pleat__arena *arena);
 /* Nothing before this position is held any more; `empty`: nothing at all (R15 in
  * docs/invariants.md). */

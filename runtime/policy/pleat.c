@@ -568,7 +568,6 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     if (shares)
         PLEAT_TRY(begin_shared(self, stream));
     self->heap.requests[index]++;
-    pleat__learner_expect(&self->learner, bytes, index);
     pleat_result result = place_request(self, bytes, index, &place);
     if (shares)
         result = end_shared(self, stream, &place, result);
