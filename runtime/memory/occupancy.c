@@ -25,10 +25,10 @@ pleat_result pleat__occupancy_init(pleat__occupancy *occupancy, pleat__arena *ar
         .words = (uint32_t)(full / 64),
         .most = most,
     };
-    uint64_t blocks = pleat__ceil_div(most, PLEAT__ROWS);
     occupancy->used = pleat__arena_calloc_sparse(arena, most, sizeof *occupancy->used);
     occupancy->masks = pleat__arena_calloc_sparse(arena, most, sizeof *occupancy->masks);
-    occupancy->rows = pleat__arena_calloc(arena, blocks, sizeof *occupancy->rows);
+    occupancy->rows =
+        pleat__arena_calloc_sparse(arena, most, occupancy->words * sizeof *occupancy->rows);
     if (occupancy->used != NULL && occupancy->masks != NULL && occupancy->rows != NULL)
         return PLEAT_OK;
     pleat__occupancy_release(occupancy);
@@ -39,33 +39,8 @@ void pleat__occupancy_release(pleat__occupancy *occupancy)
 {
     pleat__arena_free(occupancy->arena, occupancy->used);
     pleat__arena_free(occupancy->arena, occupancy->masks);
-    for (uint32_t block = 0; block * PLEAT__ROWS < occupancy->chunks; block++)
-        pleat__arena_free(occupancy->arena, occupancy->rows[block]);
     pleat__arena_free(occupancy->arena, occupancy->rows);
     *occupancy = (pleat__occupancy){0};
-}
-
-/* They are 0 already, but a page that is read before it is written costs two faults. */
-static void clear_tables(const pleat__occupancy *occupancy, uint32_t first, uint32_t end)
-{
-    uint32_t count = (end < occupancy->most ? end : occupancy->most) - first;
-    memset(occupancy->used + first, 0, count * sizeof *occupancy->used);
-    memset(occupancy->masks + first, 0, count * sizeof *occupancy->masks);
-}
-
-/* Blocks of rows, as many as are wanted: what was made before a failure stays. */
-static bool grow_rows(pleat__occupancy *occupancy, uint32_t chunks)
-{
-    while (occupancy->chunks < chunks) {
-        uint64_t *rows = pleat__arena_calloc(occupancy->arena,
-                                             (size_t)PLEAT__ROWS * occupancy->words, sizeof *rows);
-        if (rows == NULL)
-            return false;
-        occupancy->rows[occupancy->chunks / PLEAT__ROWS] = rows;
-        clear_tables(occupancy, occupancy->chunks, occupancy->chunks + PLEAT__ROWS);
-        occupancy->chunks += PLEAT__ROWS;
-    }
-    return true;
 }
 
 pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
@@ -74,8 +49,11 @@ pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
         return PLEAT_OK;
     if (chunks > occupancy->most || chunks > UINT32_MAX >> occupancy->shift)
         return pleat__fail(PLEAT_E_LIMIT, "%u chunks are more than can be accounted for", chunks);
-    if (!grow_rows(occupancy, chunks))
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to account for %u chunks", chunks);
+    /* They are 0 already, but a page that is read before it is written costs two faults. */
+    uint32_t first = occupancy->chunks, count = chunks - first;
+    memset(occupancy->used + first, 0, count * sizeof *occupancy->used);
+    memset(occupancy->masks + first, 0, count * sizeof *occupancy->masks);
+    occupancy->chunks = chunks;
     return PLEAT_OK;
 }
 
@@ -84,12 +62,10 @@ pleat_result pleat__occupancy_grow(pleat__occupancy *occupancy, uint32_t chunks)
 static inline uint64_t *take_row(pleat__occupancy *occupancy)
 {
     uint64_t *row = occupancy->free_row;
-    if (row == NULL) {
-        uint32_t number = occupancy->rows_used++;
-        return occupancy->rows[number / PLEAT__ROWS] +
-               (size_t)(number % PLEAT__ROWS) * occupancy->words;
-    }
-    occupancy->free_row = (uint64_t *)(uintptr_t)row[0];
+    if (row == NULL)
+        row = occupancy->rows + (size_t)occupancy->rows_used++ * occupancy->words;
+    else
+        occupancy->free_row = (uint64_t *)(uintptr_t)row[0];
     row[0] = 0;
     return row;
 }
@@ -479,7 +455,7 @@ static bool rows_audit(const pleat__occupancy *occupancy, uint32_t in_use)
 bool pleat__occupancy_audit(const pleat__occupancy *occupancy)
 {
     uint32_t rows = 0;
-    for (uint32_t chunk = 0; chunk < occupancy->chunks && chunk < occupancy->most; chunk++) {
+    for (uint32_t chunk = 0; chunk < occupancy->chunks; chunk++) {
         const pleat__chunk_words *masks = &occupancy->masks[chunk];
         uint32_t set = 64 * (uint32_t)__builtin_popcountll(masks->whole);
         uint64_t parts = 0;

@@ -38,23 +38,20 @@ typedef struct pleat__chunk_words {
     uint64_t *row;  /* its row, where `part` is not 0 */
 } pleat__chunk_words;
 
-#define PLEAT__ROWS 256u /* D273 */
-
 typedef struct pleat__occupancy {
     pleat__arena *arena;
     uint16_t *used;            /* per chunk: at most 4,096 granules */
     pleat__chunk_words *masks; /* per chunk */
-    uint64_t **rows;           /* blocks of PLEAT__ROWS rows, `words` a row: as memory grows no row
-                                  moves, and one that was never used has no page */
+    uint64_t *rows;            /* `words` a row, one for each chunk that there may be */
     uint32_t rows_used;        /* so many of them were a chunk's at some time */
     uint64_t *free_row;        /* of those, the one given back last; its first word is the address
                                   of the next one; NULL: none */
     uint32_t shift;            /* granules per chunk: 1 << shift; at least 6 */
     uint32_t full;             /* that number */
     uint32_t words;            /* full / 64, at most 64 */
-    uint32_t chunks;           /* a row for each; a multiple of PLEAT__ROWS */
-    uint32_t most;             /* chunks that there may be: tables are made for all of them, and
-                                  what was never used of them has no page (D513) */
+    uint32_t chunks;           /* that are accounted for */
+    uint32_t most;             /* that there may be: tables are made for all of them, and what was
+                                  never used of them has no page (D513) */
 } pleat__occupancy;
 
 /* A run of granules. */
