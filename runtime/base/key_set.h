@@ -176,6 +176,14 @@ static inline pleat__key_gap pleat__key_gap_above(const pleat__key_set *set, ple
     return (pleat__key_gap){gap.at + 1, 1};
 }
 
+/* The gap whose neighbour above is this one's below. pre: it has one. */
+static inline pleat__key_gap pleat__key_gap_below(const pleat__key_set *set, pleat__key_gap gap)
+{
+    if (gap.rank > 1 || gap.at == 0)
+        return (pleat__key_gap){gap.at, gap.rank - 1};
+    return (pleat__key_gap){gap.at - 1, set->index[gap.at - 1].count};
+}
+
 /* Whether order, counts and the blocks' number are as they must be; prints what is not. */
 bool pleat__key_set_audit(const pleat__key_set *set);
 

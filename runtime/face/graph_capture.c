@@ -78,7 +78,7 @@ static uint32_t index_of(const pleat_capture *capture, pleat_stream stream)
 static pleat_result take_run(pleat_capture *capture, stream_part *part, uint32_t granules,
                              pleat__run *run)
 {
-    *run = pleat__free_runs_best(&part->free, granules);
+    *run = pleat__free_runs_best(&part->free, granules).run;
     if (run->count != 0) {
         run->count = granules;
         pleat__free_runs_carve(&part->free, *run);

@@ -143,9 +143,9 @@ bool pleat__lane_alloc(pleat__lane_space *lane, pleat__heap *heap, uint32_t gran
         return false;
     if (is_new)
         pleat__free_runs_add(&lane->free, (pleat__run){0, lane->granules}, true, true);
-    pleat__run hole = pleat__lane_best(lane, granules);
-    for (int i = 0; i < TRIES && hole.count != 0; i++) {
-        if (take_in(lane, heap, hole, granules, stream, place))
+    pleat__hole hole = pleat__free_runs_best(&lane->free, granules);
+    for (int i = 0; i < TRIES && hole.run.count != 0; i++) {
+        if (take_in(lane, heap, hole.run, granules, stream, place))
             return true;
         hole = pleat__free_runs_larger(&lane->free, hole);
     }

@@ -36,7 +36,7 @@ static inline pleat__run pleat__lane_best(const pleat__lane_space *lane, uint32_
 {
     if (pleat__lane_is_new(lane))
         return (pleat__run){0, granules <= lane->granules ? lane->granules : 0};
-    return pleat__free_runs_best(&lane->free, granules);
+    return pleat__free_runs_best(&lane->free, granules).run;
 }
 
 /* Places a request and marks it occupied; false when the lane has no room for it. */

@@ -136,34 +136,37 @@ void pleat__free_runs_carve_hole(pleat__free_runs *runs, pleat__hole hole, pleat
 
 /* ---- questions ---- */
 
-pleat__hole pleat__free_runs_hole(const pleat__free_runs *runs, uint32_t count)
+/* The run below a gap in order of size. */
+static inline pleat__hole hole_below(const pleat__key_set *set, pleat__key_gap gap)
+{
+    return (pleat__hole){run_of_size(pleat__key_below(set, gap)), gap};
+}
+
+static inline pleat__hole hole_above(const pleat__key_set *set, pleat__key_gap gap)
+{
+    return pleat__key_above(set, gap) == 0 ? (pleat__hole){0}
+                                           : hole_below(set, pleat__key_gap_above(set, gap));
+}
+
+pleat__hole pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count)
 {
     const pleat__key_set *set = &runs->by_size;
-    pleat__key_gap gap = pleat__key_set_gap(set, key_of(count, 0) - 1);
-    uint64_t key = pleat__key_above(set, gap);
-    if (key == 0)
-        return (pleat__hole){0};
-    return (pleat__hole){run_of_size(key), pleat__key_gap_above(set, gap)};
+    return hole_above(set, pleat__key_set_gap(set, key_of(count, 0) - 1));
 }
 
-pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count)
+pleat__hole pleat__free_runs_larger(const pleat__free_runs *runs, pleat__hole hole)
 {
-    return pleat__free_runs_hole(runs, count).run;
+    return hole_above(&runs->by_size, hole.behind);
 }
 
-pleat__run pleat__free_runs_larger(const pleat__free_runs *runs, pleat__run run)
+pleat__hole pleat__free_runs_largest(const pleat__free_runs *runs)
 {
-    return run_of_size(pleat__key_set_above(&runs->by_size, size_key(run)));
+    return hole_below(&runs->by_size, pleat__key_set_gap(&runs->by_size, UINT64_MAX));
 }
 
-pleat__run pleat__free_runs_largest(const pleat__free_runs *runs)
+pleat__hole pleat__free_runs_smaller(const pleat__free_runs *runs, pleat__hole hole)
 {
-    return run_of_size(pleat__key_set_at_most(&runs->by_size, UINT64_MAX));
-}
-
-pleat__run pleat__free_runs_smaller(const pleat__free_runs *runs, pleat__run run)
-{
-    return run_of_size(pleat__key_set_at_most(&runs->by_size, size_key(run) - 1));
+    return hole_below(&runs->by_size, pleat__key_gap_below(&runs->by_size, hole.behind));
 }
 
 pleat__run pleat__free_runs_at(const pleat__free_runs *runs, uint32_t granule)

@@ -16,7 +16,8 @@ typedef struct pleat__free_runs {
     uint64_t granules;
 } pleat__free_runs;
 
-/* A free run, and where it is in the order of sizes: until the sets change. */
+/* A free run, and where it is in the order of sizes, from which the next one is found without a
+ * search: until the sets change. */
 typedef struct pleat__hole {
     pleat__run run; /* count 0: there is none */
     pleat__key_gap behind;
@@ -45,15 +46,12 @@ PLEAT_NODISCARD bool pleat__free_runs_try_carve(pleat__free_runs *runs, pleat__r
 void pleat__free_runs_carve(pleat__free_runs *runs, pleat__run run);
 /* The same out of a hole, which holds it. */
 void pleat__free_runs_carve_hole(pleat__free_runs *runs, pleat__hole hole, pleat__run run);
-/* The best fit for `count` granules. */
-pleat__hole pleat__free_runs_hole(const pleat__free_runs *runs, uint32_t count);
-/* The same as a run; of count 0 when there is none. */
-pleat__run pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count);
-/* The run that follows (count, begin) in order of size; count 0 at the end. */
-pleat__run pleat__free_runs_larger(const pleat__free_runs *runs, pleat__run run);
-/* The last run in order of size, and the one before (count, begin); count 0: none. */
-pleat__run pleat__free_runs_largest(const pleat__free_runs *runs);
-pleat__run pleat__free_runs_smaller(const pleat__free_runs *runs, pleat__run run);
+/* The best fit for `count` granules, and the one that follows a hole in order of size. */
+pleat__hole pleat__free_runs_best(const pleat__free_runs *runs, uint32_t count);
+pleat__hole pleat__free_runs_larger(const pleat__free_runs *runs, pleat__hole hole);
+/* The last one in order of size, and the one before a hole. */
+pleat__hole pleat__free_runs_largest(const pleat__free_runs *runs);
+pleat__hole pleat__free_runs_smaller(const pleat__free_runs *runs, pleat__hole hole);
 /* The run that holds a granule; count 0 when none does. */
 pleat__run pleat__free_runs_at(const pleat__free_runs *runs, uint32_t granule);
 /* What is free next from a granule on: the rest of the run that holds it, or the first one behind;

@@ -415,7 +415,7 @@ void pleat__heap_idle(pleat__heap *heap, uint16_t stream, uint64_t *largest, uin
     for (uint32_t z = 0; z < PLEAT__ZONES; z++)
         *total += (uint64_t)heap->zones[z].granules << PLEAT__GRANULE_SHIFT;
     pleat__heap_each_whole(heap, zone, count_whole, &whole);
-    uint64_t best = pleat__free_runs_largest(&heap->zones[zone]).count;
+    uint64_t best = pleat__free_runs_largest(&heap->zones[zone]).run.count;
     uint64_t together = whole.chunks << heap->pool->occupancy.shift;
     *largest = (best > together ? best : together) << PLEAT__GRANULE_SHIFT;
 }

@@ -64,7 +64,7 @@ static pleat__run place_at_end(const pleat__heap *heap, pleat__run hole, uint32_
 pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules,
                                    pleat__hole *hole)
 {
-    *hole = pleat__free_runs_hole(&heap->zones[zone], granules);
+    *hole = pleat__free_runs_best(&heap->zones[zone], granules);
     if (hole->run.count <= granules || granules < heap->small_granules)
         return (pleat__run){hole->run.begin, hole->run.count < granules ? 0 : granules};
     return place_at_end(heap, hole->run, granules);

@@ -64,16 +64,16 @@ static pleat__chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t 
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     const pleat__free_runs *source = &heap->zones[from];
     pleat__chunk_run best = {0, 0};
-    pleat__run run = pleat__free_runs_best(source, wanted << occupancy->shift);
-    for (; run.count != 0; run = pleat__free_runs_larger(source, run)) {
-        pleat__chunk_run whole = pleat__whole_chunks(occupancy, run);
+    pleat__hole hole = pleat__free_runs_best(source, wanted << occupancy->shift);
+    for (; hole.run.count != 0; hole = pleat__free_runs_larger(source, hole)) {
+        pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
         if (whole.end - whole.first >= wanted)
             return whole;
     }
-    run = pleat__free_runs_largest(source);
-    for (; run.count >> occupancy->shift > best.end - best.first;
-         run = pleat__free_runs_smaller(source, run)) {
-        pleat__chunk_run whole = pleat__whole_chunks(occupancy, run);
+    hole = pleat__free_runs_largest(source);
+    for (; hole.run.count >> occupancy->shift > best.end - best.first;
+         hole = pleat__free_runs_smaller(source, hole)) {
+        pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
         if (whole.end - whole.first > best.end - best.first)
             best = whole;
     }
@@ -133,7 +133,8 @@ static pleat_result steal_from_others(pleat__heap *heap, uint8_t zone, uint32_t 
 static bool is_worth_a_wait(const pleat__heap *heap, uint16_t stream)
 {
     uint32_t granules = (PLEAT__WORTH_A_WAIT + 1) * heap->pool->occupancy.full;
-    return pleat__free_runs_best(&heap->zones[pleat__zone_of(stream, false)], granules).count != 0;
+    return pleat__free_runs_best(&heap->zones[pleat__zone_of(stream, false)], granules).run.count !=
+           0;
 }
 
 /* Instead of new memory: where as much is wanted as is worth a wait, all that other streams have,
@@ -175,10 +176,10 @@ static uint64_t others_have(const pleat__heap *heap, uint8_t zone)
     uint64_t chunks = 0;
     for (uint16_t s = 0; s < heap->stream_count; s++) {
         const pleat__free_runs *runs = &heap->zones[pleat__zone_of(s, false)];
-        pleat__run run = pleat__free_runs_largest(runs);
-        for (; s != pleat__zone_stream(zone) && run.count >= heap->pool->occupancy.full;
-             run = pleat__free_runs_smaller(runs, run)) {
-            pleat__chunk_run whole = pleat__whole_chunks(&heap->pool->occupancy, run);
+        pleat__hole hole = pleat__free_runs_largest(runs);
+        for (; s != pleat__zone_stream(zone) && hole.run.count >= heap->pool->occupancy.full;
+             hole = pleat__free_runs_smaller(runs, hole)) {
+            pleat__chunk_run whole = pleat__whole_chunks(&heap->pool->occupancy, hole.run);
             chunks += whole.end - whole.first;
         }
     }
@@ -233,9 +234,9 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
 static pleat__run find_chunk(const pleat__heap *heap, const pleat__free_runs *zone)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    for (pleat__run run = pleat__free_runs_best(zone, occupancy->full); run.count != 0;
-         run = pleat__free_runs_larger(zone, run)) {
-        pleat__chunk_run whole = pleat__whole_chunks(occupancy, run);
+    for (pleat__hole hole = pleat__free_runs_best(zone, occupancy->full); hole.run.count != 0;
+         hole = pleat__free_runs_larger(zone, hole)) {
+        pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
         if (whole.end > whole.first)
             return (pleat__run){whole.first << occupancy->shift, occupancy->full};
     }

@@ -191,9 +191,9 @@ static bool zones_audit(const pleat__heap *heap)
 {
     for (uint32_t z = 0; z < PLEAT__ZONES; z++) {
         const pleat__free_runs *zone = &heap->zones[z];
-        for (pleat__run run = pleat__free_runs_best(zone, 1); run.count != 0;
-             run = pleat__free_runs_larger(zone, run))
-            if (!run_audit(heap, z, run))
+        for (pleat__hole hole = pleat__free_runs_best(zone, 1); hole.run.count != 0;
+             hole = pleat__free_runs_larger(zone, hole))
+            if (!run_audit(heap, z, hole.run))
                 return false;
         if (!pleat__free_runs_audit(zone))
             return false;
@@ -226,9 +226,9 @@ void pleat__heap_each_whole(const pleat__heap *heap, uint8_t zone,
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     const pleat__free_runs *runs = &heap->zones[zone];
     const pleat__chunk_span *span = heap->pool->span;
-    for (pleat__run run = pleat__free_runs_best(runs, occupancy->full); run.count != 0;
-         run = pleat__free_runs_larger(runs, run)) {
-        pleat__chunk_run whole = pleat__whole_chunks(occupancy, run);
+    for (pleat__hole hole = pleat__free_runs_best(runs, occupancy->full); hole.run.count != 0;
+         hole = pleat__free_runs_larger(runs, hole)) {
+        pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
         for (uint32_t c = whole.first; c < whole.end; c = span[c].behind)
             if (span[c].first == c && span[c].behind <= whole.end && !visit(context, c))
                 return;

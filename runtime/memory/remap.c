@@ -85,15 +85,10 @@ static bool begins_free(const search *s, uint32_t first, uint32_t granules)
                              pleat__occupancy_head(occupancy, first) >= granules);
 }
 
-/* The page behind the handle that begins at one. By chunks alone: a view has thousands, and the
- * record of each handle is far from the others. */
+/* The page behind the handle that begins at one. */
 static uint32_t behind(const search *s, const pleat__view *view, uint32_t page)
 {
-    do
-        page++;
-    while (page < view->pages &&
-           s->heap->pool->span[view->chunks[page]].first != view->chunks[page]);
-    return page;
+    return page + pleat__handle_chunks(s->heap->pool, view->chunks[page]);
 }
 
 /* Whether anything lies on a handle's pages [page, end). */

@@ -64,14 +64,15 @@ static uint32_t end_of(pleat__run run)
  * where memory is short the lowest, which it is again when new memory lies beside some. */
 static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zone, bool is_short)
 {
-    pleat__run head = {0, 0}, run = pleat__free_runs_largest(zone);
-    for (uint32_t looks = 0; looks < LOOKS && run.count != 0 && run.count >= head.count; looks++) {
-        pleat__run handle = handle_of(heap, run.begin);
+    pleat__run head = {0, 0};
+    pleat__hole hole = pleat__free_runs_largest(zone);
+    for (uint32_t looks = 0; looks < LOOKS && hole.run.count != 0 && hole.run.count >= head.count;
+         looks++, hole = pleat__free_runs_smaller(zone, hole)) {
+        pleat__run run = hole.run, handle = handle_of(heap, run.begin);
         uint32_t count = end_of(handle) - run.begin;
         bool before = !is_short || count > head.count || run.begin < head.begin;
         if (run.begin != handle.begin && count >= head.count && run.count >= count && before)
             head = (pleat__run){run.begin, count};
-        run = pleat__free_runs_smaller(zone, run);
     }
     return head;
 }
@@ -85,10 +86,11 @@ static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zon
 {
     uint32_t full = heap->pool->occupancy.full, rest = missing & (full - 1);
     rest = rest == 0 && is_short && missing != 0 ? full : rest;
-    pleat__run tail = {0, 0}, run = pleat__free_runs_best(zone, rest);
-    for (uint32_t looks = 0; rest != 0 && looks < LOOKS && run.count != 0;
-         looks++, run = pleat__free_runs_larger(zone, run)) {
-        pleat__run handle = handle_of(heap, end_of(run) - 1);
+    pleat__run tail = {0, 0};
+    pleat__hole hole = pleat__free_runs_best(zone, rest);
+    for (uint32_t looks = 0; rest != 0 && looks < LOOKS && hole.run.count != 0;
+         looks++, hole = pleat__free_runs_larger(zone, hole)) {
+        pleat__run run = hole.run, handle = handle_of(heap, end_of(run) - 1);
         uint32_t part = end_of(run) - handle.begin;
         bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end_of(run);
         bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
@@ -166,10 +168,10 @@ static bool would_join(const pleat__heap *heap, pleat__run head, pleat__run tail
 static uint32_t longest_tail(const pleat__heap *heap, const pleat__free_runs *zone, pleat__run head)
 {
     uint32_t most = 0;
-    pleat__run run = pleat__free_runs_largest(zone);
-    for (uint32_t looks = 0; looks < LOOKS && run.count > most;
-         looks++, run = pleat__free_runs_smaller(zone, run)) {
-        pleat__run handle = handle_of(heap, end_of(run) - 1);
+    pleat__hole hole = pleat__free_runs_largest(zone);
+    for (uint32_t looks = 0; looks < LOOKS && hole.run.count > most;
+         looks++, hole = pleat__free_runs_smaller(zone, hole)) {
+        pleat__run run = hole.run, handle = handle_of(heap, end_of(run) - 1);
         uint32_t part = end_of(run) - handle.begin;
         bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
         if (handle.count == 0 || part == handle.count || part > run.count || is_head ||
@@ -211,9 +213,9 @@ uint64_t pleat__stitch_most(pleat__heap *heap, uint16_t stream, uint64_t new_byt
     pleat__run head = find_head(heap, zone, true);
     uint64_t chunks = idle_chunks(heap) + new_chunks(heap->pool, new_bytes);
     uint64_t most = chunks * full + head.count + longest_tail(heap, zone, head);
-    uint32_t hole = pleat__free_runs_largest(zone).count;
+    uint32_t hole = pleat__free_runs_largest(zone).run.count;
     /* What is smaller than a chunk lies in no view, and among small ones for want of memory. */
-    uint32_t beside = pleat__free_runs_largest(small).count;
+    uint32_t beside = pleat__free_runs_largest(small).run.count;
     beside = beside < full ? beside : full - 1;
     most = most >= full ? most : 0;
     most = most > hole ? most : hole;
@@ -292,7 +294,7 @@ no_slice:
 /* Whether what is new has made one run of enough with what it lies beside: occupied. */
 static bool in_one_run(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
-    pleat__run run = pleat__free_runs_best(&heap->zones[zone], granules);
+    pleat__run run = pleat__free_runs_best(&heap->zones[zone], granules).run;
     if (run.count == 0)
         return false;
     pleat__heap_at_home(heap, (pleat__run){run.begin, granules}, zone, place);

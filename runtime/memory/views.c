@@ -51,7 +51,7 @@ pleat__view *pleat__view_new(pleat__heap *heap, uint32_t pages, uint16_t stream)
 uint32_t pleat__view_handles(const pleat__heap *heap, const pleat__view *view)
 {
     uint32_t handles = 0;
-    for (uint32_t i = 0; i < view->pages; i += heap->pool->chunks[view->chunks[i]]->pages)
+    for (uint32_t i = 0; i < view->pages; i += pleat__handle_chunks(heap->pool, view->chunks[i]))
         handles++;
     return handles;
 }
@@ -90,29 +90,27 @@ void pleat__views_add(pleat__heap *heap, pleat__view *view)
 
 /* ---- slices ---- */
 
-static pleat__run part_of_chunk(const pleat__heap *heap, const pleat__view *view, uint32_t index,
-                                uint32_t offset, uint32_t left)
-{
-    uint32_t full = heap->pool->occupancy.full, count = full - offset;
-    return (pleat__run){(view->chunks[index] << heap->pool->occupancy.shift) + offset,
-                        count < left ? count : left};
-}
-
-/* Its runs, neighbours joined, into `runs` where that is not NULL; how many. */
+/* Its runs, neighbours joined, into `runs` where that is not NULL; how many. A view shows a
+ * handle's chunks in their order, so what it shows of one is one run. */
 static uint32_t list_runs(const pleat__heap *heap, const pleat__view *view, uint32_t first,
                           uint32_t offset, uint32_t granules, pleat__run *runs)
 {
+    const pleat__chunk_pool *pool = heap->pool;
     uint32_t count = 0, end = 0;
-    for (uint32_t i = first; granules != 0; i++) {
-        pleat__run part = part_of_chunk(heap, view, i, offset, granules);
-        bool joins = count != 0 && part.begin == end;
+    for (uint32_t i = first; granules != 0;) {
+        uint32_t chunk = view->chunks[i], behind = pool->span[chunk].behind;
+        uint32_t begin = (chunk << pool->occupancy.shift) + offset;
+        uint32_t part = (behind << pool->occupancy.shift) - begin;
+        bool joins = count != 0 && begin == end;
+        part = part < granules ? part : granules;
         count += !joins;
         if (runs != NULL && joins)
-            runs[count - 1].count += part.count;
+            runs[count - 1].count += part;
         else if (runs != NULL)
-            runs[count - 1] = part;
-        end = part.begin + part.count;
-        granules -= part.count;
+            runs[count - 1] = (pleat__run){begin, part};
+        end = begin + part;
+        granules -= part;
+        i += behind - chunk;
         offset = 0;
     }
     return count;
@@ -243,11 +241,11 @@ static bool has_whole(const pleat__heap *heap, uint32_t wanted, uint8_t zone)
 {
     const pleat__free_runs *runs = &heap->zones[zone];
     uint32_t left = wanted;
-    for (pleat__run run = pleat__free_runs_largest(runs); left != 0;
-         run = pleat__free_runs_smaller(runs, run)) {
-        if (run.count < heap->pool->occupancy.full)
+    for (pleat__hole hole = pleat__free_runs_largest(runs); left != 0;
+         hole = pleat__free_runs_smaller(runs, hole)) {
+        if (hole.run.count < heap->pool->occupancy.full)
             return false;
-        pleat__chunk_run whole = pleat__whole_chunks(&heap->pool->occupancy, run);
+        pleat__chunk_run whole = pleat__whole_chunks(&heap->pool->occupancy, hole.run);
         left -= whole.end - whole.first < left ? whole.end - whole.first : left;
     }
     return true;

@@ -10,6 +10,7 @@
 #define G      256u /* granules of a chunk */
 #define CHUNK  (G * 512)
 #define CHUNKS 24u
+#define MOST   1025u /* chunks that there may be */
 #define ALL    (CHUNKS * G)
 
 typedef struct fixture {
@@ -22,7 +23,7 @@ static int begin(void **state)
 {
     fixture *f = test_calloc(1, sizeof *f);
     assert_ok(pleat__arena_create(&f->arena));
-    assert_ok(pleat__occupancy_init(&f->occupancy, f->arena, CHUNK, 4 * PLEAT__ROWS + 1));
+    assert_ok(pleat__occupancy_init(&f->occupancy, f->arena, CHUNK, MOST));
     assert_ok(pleat__occupancy_grow(&f->occupancy, CHUNKS));
     *state = f;
     return 0;
@@ -213,7 +214,7 @@ static void occupancy_grows_and_keeps(void **state)
 {
     fixture *f = *state;
     assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){5, 600}));
-    for (uint32_t chunks = 2 * CHUNKS; chunks <= 4 * PLEAT__ROWS + 1; chunks *= 3) {
+    for (uint32_t chunks = 2 * CHUNKS; chunks <= MOST; chunks *= 3) {
         assert_ok(pleat__occupancy_grow(&f->occupancy, chunks));
         assert_false(pleat__occupancy_is_free(&f->occupancy, (pleat__run){604, 1}));
         assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){(chunks - 1) * G - 7, 9}));
@@ -251,9 +252,9 @@ static void occupancy_rows_serve_again(void **state)
 static void occupancy_of_more_chunks_than_there_may_be_is_refused(void **state)
 {
     fixture *f = *state;
-    assert_result(pleat__occupancy_grow(&f->occupancy, 4 * PLEAT__ROWS + 2), PLEAT_E_LIMIT);
-    assert_ok(pleat__occupancy_grow(&f->occupancy, 4 * PLEAT__ROWS + 1));
-    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){4 * PLEAT__ROWS * G + 1, G - 1}));
+    assert_result(pleat__occupancy_grow(&f->occupancy, MOST + 1), PLEAT_E_LIMIT);
+    assert_ok(pleat__occupancy_grow(&f->occupancy, MOST));
+    assert_true(pleat__occupancy_take(&f->occupancy, (pleat__run){(MOST - 1) * G + 1, G - 1}));
     assert_true(pleat__occupancy_audit(&f->occupancy));
 }
 
@@ -289,11 +290,9 @@ static void free_runs_best_fit_agrees_with_a_map_of_bytes(void **state)
         uint32_t count = 1 + (uint32_t)test_random_below(&random, 40);
         assert_ok(pleat__free_runs_reserve(&runs, 2));
         if (test_random_below(&random, 2) == 0) {
-            pleat__run best = pleat__free_runs_best(&runs, count);
-            pleat__run expected = model_best(free, count);
-            pleat__hole hole = pleat__free_runs_hole(&runs, count);
+            pleat__hole hole = pleat__free_runs_best(&runs, count);
+            pleat__run best = hole.run, expected = model_best(free, count);
             assert_memory_equal(&best, &expected, sizeof best);
-            assert_memory_equal(&hole.run, &best, sizeof best);
             if (best.count == 0)
                 continue;
             best.begin += (uint32_t)test_random_below(&random, best.count - count + 1);
@@ -319,9 +318,9 @@ static void free_runs_best_fit_agrees_with_a_map_of_bytes(void **state)
     assert_false(pleat__free_runs_try_carve(&runs, (pleat__run){ALL, 1}));
     pleat__free_runs_clear(&runs);
     assert_int_equal(runs.granules, 0);
-    assert_int_equal(pleat__free_runs_best(&runs, 1).count, 0);
+    assert_int_equal(pleat__free_runs_best(&runs, 1).run.count, 0);
     pleat__free_runs_add(&runs, (pleat__run){0, ALL}, true, true);
-    assert_int_equal(pleat__free_runs_best(&runs, ALL).count, ALL);
+    assert_int_equal(pleat__free_runs_best(&runs, ALL).run.count, ALL);
     assert_true(pleat__free_runs_audit(&runs));
     pleat__free_runs_release(&runs);
 }
@@ -407,22 +406,33 @@ static void free_runs_join_where_memory_goes_on_only(void **state)
     pleat__free_runs_release(&runs);
 }
 
+/* In both directions, from one block of the set's keys to the next. */
 static void free_runs_order_of_size_visits_every_run_once(void **state)
 {
+    enum { RUNS = 3 * PLEAT__KEY_BLOCK };
     fixture *f = *state;
     pleat__free_runs runs;
+    pleat__run seen[RUNS];
+    uint32_t count = 0;
     pleat__free_runs_init(&runs, f->arena);
-    assert_ok(pleat__free_runs_reserve(&runs, 100));
-    for (uint32_t i = 0; i < 50; i++)
+    assert_ok(pleat__free_runs_reserve(&runs, RUNS));
+    for (uint32_t i = 0; i < RUNS; i++)
         pleat__free_runs_add(&runs, (pleat__run){i * 100, 1 + i * 7 % 13}, true, true);
-    uint32_t count = 0, last = 0;
-    for (pleat__run run = pleat__free_runs_best(&runs, 1); run.count != 0;
-         run = pleat__free_runs_larger(&runs, run)) {
-        assert_true(run.count >= last);
-        last = run.count;
-        count++;
+    for (pleat__hole hole = pleat__free_runs_best(&runs, 1); hole.run.count != 0;
+         hole = pleat__free_runs_larger(&runs, hole)) {
+        assert_in_range(count, 0, RUNS - 1);
+        seen[count++] = hole.run;
     }
-    assert_int_equal(count, 50);
+    assert_int_equal(count, RUNS);
+    for (uint32_t i = 1; i < RUNS; i++)
+        assert_true(seen[i].count > seen[i - 1].count ||
+                    (seen[i].count == seen[i - 1].count && seen[i].begin > seen[i - 1].begin));
+    for (pleat__hole hole = pleat__free_runs_largest(&runs); hole.run.count != 0;
+         hole = pleat__free_runs_smaller(&runs, hole)) {
+        assert_in_range(count, 1, RUNS);
+        assert_memory_equal(&seen[--count], &hole.run, sizeof hole.run);
+    }
+    assert_int_equal(count, 0);
     assert_int_equal(pleat__free_runs_at(&runs, 100).begin, 100);
     assert_int_equal(pleat__free_runs_at(&runs, 199).count, 0);
     pleat__free_runs_release(&runs);
