@@ -44,14 +44,16 @@ typedef struct search {
     uint32_t granules;
     uint8_t zone;
     uint32_t *busy; /* handles in use before one, by its first page in the view looked into */
+    int64_t most;   /* so many handles of that view may be exchanged, at most, to be the best */
     stretch best;
 } search;
 
-/* Whether so many exchanged handles cost less than the maps of a new view over as many pages. */
-static bool pays(const search *s, const pleat__view *view, uint32_t handles)
+/* How many exchanged handles of a view cost no more than the maps of a new one over as many pages.
+ */
+static uint32_t worth(const search *s, const pleat__view *view)
 {
     uint64_t pages = pleat__ceil_div(s->granules, s->heap->pool->occupancy.full);
-    return (uint64_t)handles * PRICE * view->pages <= view->maps * pages;
+    return (uint32_t)(view->maps * pages / ((uint64_t)PRICE * view->pages));
 }
 
 static bool is_free(const search *s, uint32_t chunk)
@@ -110,11 +112,6 @@ static void count_busy(const search *s, const pleat__view *view)
     s->busy[view->pages] = busy;
 }
 
-static bool is_better(const search *s, const pleat__view *view, uint32_t handles)
-{
-    return pays(s, view, handles) && (s->best.view == NULL || handles < s->best.handles);
-}
-
 /* The stretch from granule `begin` on, where handles from page `from` on may be exchanged. */
 static void look_at(search *s, pleat__view *view, uint32_t begin, uint32_t from)
 {
@@ -124,13 +121,27 @@ static void look_at(search *s, pleat__view *view, uint32_t begin, uint32_t from)
         return;
     uint32_t last = (uint32_t)((end - 1) >> occupancy->shift), chunk = view->chunks[last];
     uint32_t first = s->heap->pool->span[chunk].first, at = last - (chunk - first);
-    if (at < from || !is_better(s, view, s->busy[at] - s->busy[from]))
+    if (at < from || s->busy[at] - s->busy[from] > s->most)
         return;
     uint32_t part = (uint32_t)end - (at << occupancy->shift), until = behind(s, view, at);
     bool exchanged = s->busy[until] != s->busy[at] && !begins_free(s, first, part);
     uint32_t handles = s->busy[at] - s->busy[from] + exchanged;
-    if (is_better(s, view, handles))
-        s->best = (stretch){view, begin, from, exchanged ? until : at, handles};
+    if (handles > s->most)
+        return;
+    s->best = (stretch){view, begin, from, exchanged ? until : at, handles};
+    s->most = (int64_t)handles - 1;
+}
+
+/* Whether a stretch could be better that begins in the handle on pages [page, next), however much
+ * of that is free: no fewer handles are in use than behind it, as far as all of it would not reach.
+ */
+static bool may_begin_in(const search *s, const pleat__view *view, uint32_t page, uint32_t next)
+{
+    uint32_t end = page + (s->granules >> s->heap->pool->occupancy.shift);
+    if (end >= view->pages)
+        return false;
+    uint32_t chunk = view->chunks[end], at = end - (chunk - pleat__first_of(s->heap->pool, chunk));
+    return at <= next || s->busy[at] - s->busy[next] <= s->most;
 }
 
 static void look_into(search *s, pleat__view *view)
@@ -140,7 +151,9 @@ static void look_into(search *s, pleat__view *view)
     for (uint32_t i = 0, next; i < view->pages; i = next) {
         next = behind(s, view, i);
         look_at(s, view, i << shift, i);
-        uint32_t tail = s->busy[next] != s->busy[i] ? tail_of(s, view->chunks[i], next - i) : 0;
+        if (s->busy[next] == s->busy[i] || !may_begin_in(s, view, i, next))
+            continue;
+        uint32_t tail = tail_of(s, view->chunks[i], next - i);
         if (tail != 0)
             look_at(s, view, (next << shift) - tail, next);
     }
@@ -152,7 +165,7 @@ static bool may_change(const search *s, const pleat__view *view)
 {
     bool wanted = s->heap->has_schedule && view->slices != 0;
     return !wanted && view->live == 0 && view->fenced && view->exchanged <= view->maps &&
-           view->stream == pleat__zone_stream(s->zone) && pays(s, view, 1);
+           view->stream == pleat__zone_stream(s->zone) && worth(s, view) != 0;
 }
 
 /* A view with less to exchange than the best so far, if the GPU has left it. */
@@ -160,6 +173,9 @@ static void consider(search *s, pleat__view *view)
 {
     const pleat_vmm *vmm = &s->heap->vmm;
     stretch before = s->best;
+    s->most = worth(s, view);
+    if (before.view != NULL && before.handles <= s->most)
+        s->most = (int64_t)before.handles - 1;
     look_into(s, view);
     if (s->best.view != before.view && vmm->ops->event_query(vmm->self, view->idle) != PLEAT_OK)
         s->best = before;
@@ -281,7 +297,7 @@ static bool exchange_plan(exchange *x, const search *s)
     pleat__heap_each_whole(x->heap, s->zone, add_loose, x);
     qsort(x->heap->loose, x->loose_count, sizeof *x->heap->loose, compare_loose);
     memcpy(x->chunks, view->chunks, view->pages * sizeof *x->chunks);
-    return fill_all(s, x) && pays(s, view, x->handles);
+    return fill_all(s, x) && x->handles <= worth(s, view);
 }
 
 /* ---- the exchange ---- */
