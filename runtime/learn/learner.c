@@ -244,7 +244,7 @@ static void take_layout(pleat__learner *learner)
         return;
     pleat__matcher_jump(&next->matcher, learner->schedule->matcher.cursor);
     learner->schedule = next;
-    learner->heap->waking_marks = 1;
+    learner->heap->beginning = true;
     pleat__judge_adopt(&learner->judge);
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_laid_out);
     pleat__size_parameter_adopt(&learner->sizes, next);
@@ -280,6 +280,13 @@ static void record_on(pleat__learner *learner)
         pleat__recording_restart(&learner->record);
 }
 
+/* A job may mark its beginning as well, behind which next to nothing was freed. */
+static void end_beginning(pleat__learner *learner)
+{
+    if (2 * learner->stats->frees > learner->stats->requests)
+        learner->heap->beginning = false;
+}
+
 void pleat__learner_mark(pleat__learner *learner)
 {
     bool first = !learner->record.marked;
@@ -289,7 +296,7 @@ void pleat__learner_mark(pleat__learner *learner)
     pleat__repeat found = pleat__recording_mark(&learner->record);
     if (first)
         set_pace(learner);
-    learner->heap->waking_marks -= learner->heap->waking_marks != 0;
+    end_beginning(learner);
     bool wanted = learner->schedule == NULL || (learner->diverged && learner->schedule->learned);
     bool replaces = found.count != 0 && wanted;
     judge(learner, replaces);
@@ -315,7 +322,7 @@ void pleat__learner_mark(pleat__learner *learner)
 
 void pleat__learner_pace(pleat__learner *learner)
 {
-    learner->heap->waking_marks -= learner->heap->waking_marks != 0;
+    end_beginning(learner);
     judge(learner, false);
     set_pace(learner);
     if (learner->current != NULL)
@@ -345,8 +352,7 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
     learner->tries = tries;
-    learner->recording = tries;      /* a plan that is left is to leave no gap in it */
-    learner->heap->waking_marks = 2; /* a job may mark its beginning */
+    learner->recording = tries; /* a plan that is left is to leave no gap in it */
     /* Where sizes follow a number, what is not in the plan is laid out for another one. */
     learner->heap->planned = plan->recipe == NULL ? learner->heap->pool->count : 0;
     learner->heap->planned_varies = varies(&learner->schedule->matcher);
@@ -378,7 +384,7 @@ bool pleat__learner_leave(pleat__learner *learner)
         return false;
     learner->due &= (uint8_t)~PLEAT__DUE_LEAVE;
     learner->sizes = (pleat__size_parameter){0};
-    learner->heap->waking_marks = 0;
+    learner->heap->beginning = false;
     drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_misfit);
     (void)pleat__layouts_sweep(&learner->layouts);
     set_pace(learner);
