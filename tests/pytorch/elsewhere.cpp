@@ -41,7 +41,7 @@ void a_pools_segments_can_be_registered()
     auto allocator = make();
     Pool pool(*allocator);
     void *address = pool.tensor(3 * MIB);
-    pleat_ranges *ranges = allocator->registrable().of(address);
+    pleat_ranges *ranges = allocator->devices().ranges_of(address);
     CHECK(ranges != nullptr && pleat_ranges_bytes(ranges) == 4 * MIB);
     CHECK(allocator->devices().owner(address) == nullptr);
     int waited = fake::synchronized;
@@ -64,7 +64,7 @@ void a_pool_of_the_programs_own_memory_keeps_it()
     allocator->createOrIncrefPool(0, {0, 9}, nullptr); /* once more: it has segments */
     allocator->releasePool(0, {0, 9});
     void *address = pool.tensor(MIB);
-    CHECK(allocator->registrable().of(address) == nullptr);
+    CHECK(allocator->devices().ranges_of(address) == nullptr);
     allocator->raw_delete(address);
 }
 
@@ -144,7 +144,7 @@ void what_fails_while_memory_to_register_is_looked_for_leaves_no_pool_open()
     for (const auto &[id, pool] : fake::native.pools)
         CHECK(!pool.open);
     void *second = allocator->raw_alloc(3 * MIB);
-    CHECK(allocator->registrable().of(second) != nullptr);
+    CHECK(allocator->devices().ranges_of(second) != nullptr);
     for (void *one : {first, second})
         allocator->raw_delete(one);
     fake::native.pools.clear(); /* the next allocator makes its own */
@@ -153,7 +153,9 @@ void what_fails_while_memory_to_register_is_looked_for_leaves_no_pool_open()
 void what_is_to_be_registered_comes_to_lie_where_it_can_be()
 {
     auto allocator = make();
-    auto in_range = [&](void *address) { return allocator->registrable().of(address) != nullptr; };
+    auto in_range = [&](void *address) {
+        return allocator->devices().ranges_of(address) != nullptr;
+    };
     void *first = allocator->raw_alloc(5 * MIB);
     /* A segment of torch's that begins there says nothing of it. */
     CHECK(communication::is_mapped_anew(first, 64 * MIB) == 1);
@@ -199,7 +201,8 @@ void room_is_made_before_a_communicator_takes_it()
     CHECK(had >= 40 * MIB && physical() == had); /* there is enough */
     fake::free_bytes -= 300 * MIB;
     communication::started();
-    CHECK(communication::taken[0].all == 300 * MIB && communication::taken[0].most == 300 * MIB);
+    const Device &device = allocator->devices().at(0);
+    CHECK(device.communication == 300 * MIB && device.most_communication == 300 * MIB);
     fake::free_bytes = 299 * MIB;
     communication::starts();
     CHECK(physical() == 0);
@@ -234,7 +237,7 @@ void what_is_sent_is_moved_once_and_later_lies_there()
                                c10::DataPtr(pooled, pooled, allocator->raw_deleter(),
                                             c10::Device(c10::DeviceType::CUDA, 0)),
                                nullptr, false);
-        CHECK(sent(third) && allocator->registrable().of(third.data()) == nullptr);
+        CHECK(sent(third) && allocator->devices().ranges_of(third.data()) == nullptr);
     }
     CHECK(fake::native.live.empty());
     CHECK(pleat_stats_of(allocator->devices().runtime_or_null(0)).live_bytes == 0);

@@ -449,8 +449,7 @@ def limits(device=None):
     """How much of a device Pleat may take, and why, as a dict: `limit_bytes`, `name` (what set it: a variable of the
     environment, "the budget" or "the device"), `process_bytes` (what the environment allows the process; 0: no
     limit), `other_bytes` (what the process has that is not Pleat's, private pools among it, measured now; None where
-    it cannot be) and
-    `communication_bytes` (what of it NCCL took while communicators started)."""
+    it cannot be) and `communication_bytes` (what of it NCCL took while communicators started; None without a shim)."""
     _want_enabled()
     values = (ctypes.c_uint64 * 4)()
     name = ctypes.create_string_buffer(64)
@@ -468,9 +467,9 @@ def _communication_bytes(device):
     """What NCCL took while communicators started; None: nobody could tell."""
     if not hasattr(_library, "pleat_torch_communication"):
         return None
-    values = (ctypes.c_uint64 * 2)()
-    _call(_library.pleat_torch_communication, _index(device), values)
-    return values[0]
+    bytes = ctypes.c_uint64()
+    _call(_library.pleat_torch_communication, _index(device), ctypes.byref(bytes))
+    return bytes.value
 
 
 def stats(device=None):

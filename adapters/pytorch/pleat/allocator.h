@@ -96,10 +96,8 @@ class Allocator final : public Forward
         native_->init(device_count);
         devices_.init(device_count);
         static const int told = pthread_atfork(nullptr, nullptr, [] {
-            if (current != nullptr) {
+            if (current != nullptr)
                 current->devices_.leave();
-                current->registrable_.leave();
-            }
         });
         TORCH_CHECK(told == 0, "pleat: no host memory");
         initialized_ = true;
@@ -240,8 +238,8 @@ class Allocator final : public Forward
         bool is_new = routes_.know(device, pool);
         try {
             if (is_new && allocator == nullptr) {
-                registrable_.prepare(device, devices_.vmm());
-                allocator = registrable_.segments();
+                devices_.prepare_ranges(device);
+                allocator = segments_;
             }
             native_->createOrIncrefPool(device, pool, std::move(allocator));
         } catch (...) {
@@ -438,7 +436,6 @@ class Allocator final : public Forward
     {
         native_->enablePeerAccess(device, owner);
         devices_.add_peer(owner, device);
-        registrable_.add_peer(owner, device);
     }
 
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
@@ -479,11 +476,6 @@ class Allocator final : public Forward
     Found &found()
     {
         return found_;
-    }
-
-    Registrable &registrable()
-    {
-        return registrable_;
     }
 
     /* Whether a graph may go on using the addresses of live tensors. */
@@ -838,7 +830,7 @@ class Allocator final : public Forward
     std::mutex observers_lock_;
     std::vector<caching::OutOfMemoryObserver> observers_;
     Routes routes_;
-    Registrable registrable_;
+    std::shared_ptr<CUDAAllocator> segments_ = make_segments(devices_);
     Found found_;
 
     /* No pool of torch's or of the program's: those count from 0. */

@@ -13,13 +13,6 @@
 namespace pleat_torch::communication
 {
 
-/* NCCL's bytes on a device, as far as they were taken while communicators started. */
-struct Taken {
-    std::atomic<uint64_t> all{0};
-    std::atomic<uint64_t> most{0}; /* at one start */
-};
-
-inline std::array<Taken, 64> taken;
 inline std::atomic<bool> registers_all{false}; /* the program asked for it: torch's hook is on */
 inline thread_local uint64_t before = 0; /* the communicator starts: bytes free, and idle here */
 
@@ -44,14 +37,14 @@ inline int is_mapped_anew(const void *address, size_t bytes)
 
 inline void hold(const void *address)
 {
-    pleat_ranges *ranges = Allocator::current->registrable().of(address);
+    pleat_ranges *ranges = Allocator::current->devices().ranges_of(address);
     if (ranges != nullptr)
         (void)pleat_range_hold(ranges, reinterpret_cast<pleat_va>(address));
 }
 
 inline void let_go(const void *address)
 {
-    pleat_ranges *ranges = Allocator::current->registrable().of(address);
+    pleat_ranges *ranges = Allocator::current->devices().ranges_of(address);
     if (ranges != nullptr)
         (void)pleat_range_let_go(ranges, reinterpret_cast<pleat_va>(address));
 }
@@ -77,7 +70,7 @@ inline uint64_t not_others(DeviceIndex index, uint64_t *free_now)
 /* How much a communicator may want before one was seen: a 32nd of the device. */
 inline uint64_t wanted(DeviceIndex index, uint64_t total)
 {
-    uint64_t most = taken[static_cast<size_t>(index)].most;
+    uint64_t most = Allocator::current->devices().at(index).most_communication;
     return most != 0 ? most : total / 32;
 }
 
@@ -104,10 +97,10 @@ inline void started()
         uint64_t free_now = 0;
         Relaxed relaxed(in_capture());
         uint64_t after = not_others(index, &free_now), took = before > after ? before - after : 0;
-        Taken &one = taken.at(static_cast<size_t>(index));
-        one.all += took;
-        uint64_t most = one.most;
-        while (took > most && !one.most.compare_exchange_weak(most, took))
+        Device &device = Allocator::current->devices().at(index);
+        device.communication += took;
+        uint64_t most = device.most_communication;
+        while (took > most && !device.most_communication.compare_exchange_weak(most, took))
             ;
     } catch (const std::exception &) {
     }

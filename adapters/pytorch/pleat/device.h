@@ -27,6 +27,7 @@
 
 #include <pleat/base.h>
 #include <pleat/plan.h>
+#include <pleat/ranges.h>
 #include <pleat/runtime.h>
 #include <pleat/trace.h>
 #include <pleat/vmm.h>
@@ -89,8 +90,10 @@ struct Device {
     std::atomic<bool> pools_lend{false};      /* one was made that serves what would be refused */
     std::atomic<uint64_t> untold_ooms{0};     /* counted by one allocator, served by the other, */
                                               /* or counted by both */
-    std::mutex making;                        /* guards peers, and that the runtime is made once */
-    std::vector<int> peers;                   /* that asked for access before there was a runtime */
+    std::atomic<pleat_ranges *> ranges{nullptr}; /* of its pools' segments (registrable.h) */
+    /* Guards peers, and that the runtime and the ranges are made once. */
+    std::mutex making;
+    std::vector<int> peers; /* that have access */
 
     std::mutex split_lock;       /* guards the budget's two parts */
     bool rest_is_pools = false;  /* what neither has taken is the pools' to take */
@@ -100,6 +103,10 @@ struct Device {
     bool fraction_taken = false; /* torch's settings are part of it */
 
     std::atomic<uint64_t> pool_questions{0}; /* to torch's allocator: what it holds for pools */
+
+    /* NCCL's bytes, as far as they were taken while communicators started: of all, and the most of
+     * one. */
+    std::atomic<uint64_t> communication{0}, most_communication{0};
 
     std::mutex registered_lock;  /* guards that one allocation at a time goes to the pool, and */
     bool has_registered = false; /* whether the pool was made of what is registered */

@@ -102,9 +102,43 @@ class Devices
     {
         for (Device &device : list_) {
             left_ |= device.runtime.exchange(nullptr) != nullptr;
+            device.ranges = nullptr;
             device.pool_questions = 0;
         }
         first_ = claimed_ = -1;
+    }
+
+    /* Where a device's private pools take their segments from, made before its first one, under no
+     * lock. */
+    void prepare_ranges(DeviceIndex index)
+    {
+        Device &device = at(index);
+        std::lock_guard<std::mutex> guard(device.making);
+        if (device.ranges.load() != nullptr)
+            return;
+        pleat_ranges *made = nullptr;
+        if (pleat_ranges_create(vmm(), index, &made) != PLEAT_OK)
+            throw_last("make a device's ranges");
+        std::unique_ptr<pleat_ranges, decltype(&pleat_ranges_destroy)> kept(made,
+                                                                            pleat_ranges_destroy);
+        for (int peer : device.peers)
+            if (pleat_ranges_add_peer(made, peer) != PLEAT_OK)
+                throw_last("give another device access");
+        device.ranges = kept.release();
+    }
+
+    /* The ranges that an address lies in; NULL: none. */
+    pleat_ranges *ranges_of(const void *address)
+    {
+        pleat_va begin;
+        uint64_t bytes;
+        for (Device &device : list_) {
+            pleat_ranges *ranges = device.ranges.load(std::memory_order_acquire);
+            if (ranges != nullptr && pleat_range_of(ranges, reinterpret_cast<pleat_va>(address),
+                                                    &begin, &bytes) == PLEAT_OK)
+                return ranges;
+        }
+        return nullptr;
     }
 
     /* Whether memory that nobody owns may be a parent's. */
@@ -166,12 +200,14 @@ class Devices
 
     void add_peer(DeviceIndex owner, DeviceIndex peer)
     {
-        std::lock_guard<std::mutex> guard(at(owner).making);
-        pleat_runtime *made = at(owner).runtime.load();
-        if (made == nullptr)
-            at(owner).peers.push_back(peer);
-        else if (pleat_add_peer(made, peer) != PLEAT_OK)
+        Device &device = at(owner);
+        std::lock_guard<std::mutex> guard(device.making);
+        pleat_runtime *made = device.runtime.load();
+        pleat_ranges *ranges = device.ranges.load();
+        if ((made != nullptr && pleat_add_peer(made, peer) != PLEAT_OK) ||
+            (ranges != nullptr && pleat_ranges_add_peer(ranges, peer) != PLEAT_OK))
             throw_last("give another device access");
+        device.peers.push_back(peer);
     }
 
     void empty_caches()

@@ -51,7 +51,7 @@ inline bool make_sendable(Allocator &allocator, c10::StorageImpl &storage)
         return false;
     void *old = storage.mutable_data();
     size_t bytes = allocator.requested(old);
-    if (bytes == 0 && allocator.registrable().of(old) == nullptr) {
+    if (bytes == 0 && allocator.devices().ranges_of(old) == nullptr) {
         allocator.found().used(old);
         return false;
     }

@@ -90,13 +90,11 @@ PLEAT_TORCH_CALL void pleat_torch_register_all(int on)
     communication::registers_all = on != 0;
 }
 
-/* Bytes of a device that NCCL took while communicators started, in all and at most at one. */
-PLEAT_TORCH_CALL int pleat_torch_communication(int device, uint64_t values[2])
+/* Bytes of a device that NCCL took while communicators started. */
+PLEAT_TORCH_CALL int pleat_torch_communication(int device, uint64_t *bytes)
 {
     return guarded([&] {
-        const communication::Taken &taken = communication::taken.at(static_cast<size_t>(device));
-        values[0] = taken.all;
-        values[1] = taken.most;
+        *bytes = Allocator::current->devices().at(static_cast<DeviceIndex>(device)).communication;
     });
 }
 
