@@ -258,6 +258,21 @@ class Shims(Folder):
                           (("2.6.0", "x86_64"), ("2.6.0", "aarch64"), ("2.7.0", "x86_64"))], [(0, 1), (1,), (1,)])
 
 
+@unittest.skipIf(shutil.which("cmake") is None, "no cmake")
+class Command(Folder):
+    def finds_what_draws(self, *settings):
+        script = self.file("find.cmake", "\n".join(("list(APPEND CMAKE_MODULE_PATH %s)" % (ROOT / "tools/cmake"), *settings,
+                                                    "find_package(PleatDygraphs)", 'message("${PleatDygraphs_FOUND}")')))
+        done = subprocess.run(["cmake", "-P", str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr.endswith("TRUE\n")
+
+    def test_one_for_other_machines_draws_pages_as_one_for_this_does(self):
+        """As tools/wheel has it built, whose libraries and headers lie in a folder."""
+        self.assertEqual(self.finds_what_draws(), self.finds_what_draws(
+            "set(CMAKE_FIND_ROOT_PATH %s)" % self.folder, "set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)"))
+
+
 class Hooks(Folder):
     """What serves where no shim fits and none can be made."""
 

@@ -182,5 +182,6 @@ class Cross:
         build = ROOT / "build" / ("wheel-" + self.processor)
         self.cmake(ROOT, build, "-DPLEAT_JEMALLOC=%s" % self.folder, "-DBUILD_TESTING=OFF",
                    "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,-s", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-s",
+                   "-DCMAKE_REQUIRE_FIND_PACKAGE_PleatDygraphs=ON",  # without it no page is drawn
                    targets=["pleat", "pleat_command", "pleat_no_gpu", "pleat_nccl"])
         return build
