@@ -361,6 +361,21 @@ class Shim(unittest.TestCase):
                 self.assertEqual((begun.communicate(timeout=20)[1], begun.returncode), ("", ended))
                 self.comes(lambda: not os.path.exists("/proc/%s/exe" % process))
 
+    def test_a_signal_that_comes_while_a_compiler_begins_ends_it(self):
+        code = ("import os, signal, subprocess\n"
+                "from pleat import _signals\n"
+                "class Begun(subprocess.Popen):\n"
+                "    def __init__(self, *arguments, **named):\n"
+                "        super().__init__(*arguments, **named)\n"
+                "        print(self.pid, flush=True)\n"
+                "        os.kill(os.getpid(), signal.SIGINT)\n"
+                "subprocess.Popen = Begun\n"
+                "_signals.ending_by_interrupts(lambda: _signals.run_apart(['sleep', '60']))()\n")
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=20, env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")))
+        self.assertEqual((done.stderr, done.returncode), ("", -signal.SIGINT))
+        self.comes(lambda: not os.path.exists("/proc/%s/exe" % done.stdout.strip()))
+
     def comes(self, true):
         end = time.monotonic() + 20
         while not true() and time.monotonic() < end:

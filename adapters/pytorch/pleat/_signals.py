@@ -130,13 +130,18 @@ def run(words, variables, beside):
 def run_apart(words, **named):
     """As subprocess.run, in a group of its own, which ends as a whole when this process is to: a compiler's parts do not end
     with it, nor are its files removed where it is killed."""
-    with subprocess.Popen(words, start_new_session=True, **named) as process:
-        try:
-            output = process.communicate()[0]
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            raise
+    signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)  # until what is begun can be ended
+    try:
+        with subprocess.Popen(words, start_new_session=True, preexec_fn=restore, **named) as process:
+            try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED)
+                output = process.communicate()[0]
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WAITED)
     return subprocess.CompletedProcess(words, process.returncode, output)
 
 
