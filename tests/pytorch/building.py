@@ -273,7 +273,7 @@ class Shim(unittest.TestCase):
                                                          "/nowhere/cuda"):
                 _shim.cuda_includes()
         with mock.patch.dict(os.environ, PLEAT_LIBRARY="/nowhere/libpleat.so.0"):
-            with self.assertRaisesRegex(pleat.UnavailableError, "libpleat is missing: looked for /nowhere/"):
+            with self.assertRaisesRegex(pleat.UnavailableError, "libpleat.so.0 is missing: looked for /nowhere/"):
                 _shim.library()
 
     def test_headers_that_torchs_wheels_lack_are_looked_for(self):

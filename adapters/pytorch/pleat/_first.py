@@ -14,13 +14,8 @@ import sys
 
 from . import _ranks, _stderr
 
-# What a process under `pleat run` is asked to write, and the variables that name the files.
-WRITTEN = (
-    ("plan", "PLEAT_RUN_SAVE_PLAN"),
-    ("report", "PLEAT_RUN_REPORT"),
-    ("counters", "PLEAT_RUN_COUNTERS"),
-    ("log", "PLEAT_RUN_LOG"),
-)
+# Options of `pleat run` that name a file, and what is written there.
+OUTPUTS = {"save_plan": "the plan", "report": "the report", "counters": "the counters", "log": "the log"}
 BOARD = "PLEAT_RUN_BOARD"  # the variable by which the others find the file: process, descriptor, inode
 MOST_BYTES = 256 << 20  # that are read of it: some 100,000 ranks
 
@@ -97,8 +92,8 @@ def reason():
 
 
 def missing(environment):
-    return ["the %s %s" % (what, environment[name]) if environment[name] != "auto" else "the " + what
-            for what, name in WRITTEN if environment.get(name)]
+    asked = [(what, environment.get("PLEAT_RUN_" + name.upper())) for name, what in OUTPUTS.items()]
+    return [what if path == "auto" else "%s %s" % (what, path) for what, path in asked if path]
 
 
 def tell_nothing(environment):

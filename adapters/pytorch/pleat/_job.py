@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -11,22 +10,18 @@ import tempfile
 
 import pleat
 
-from . import _ends, _files, _first, _plans, _ranks, _shim, _stderr
+from . import _ends, _files, _first, _parts, _plans, _ranks, _shim, _stderr
 
 MOST_NAMED = 16  # ranks of a job in which each says what it took
 PROGRAMS_OWN = ("log", "log_bytes", "log_ms", "canary")
 
 
 def command():
-    """The program `pleat`, or None: $PLEAT_COMMAND, the package's, that of this tree's build."""
-    here = pathlib.Path(__file__).resolve().parent
-    asked = os.environ.get("PLEAT_COMMAND")
-    for place in (
-        [pathlib.Path(asked)] if asked else [here / "bin/pleat", here.parents[2] / "build/release/bin/pleat"]
-    ):
-        if os.access(place, os.X_OK):
-            return str(place)
-    return None if asked else shutil.which("pleat")
+    """The program `pleat`, or None."""
+    found = _parts.place("PLEAT_COMMAND")
+    if found is not None and os.access(found, os.X_OK):
+        return str(found)
+    return None if os.environ.get("PLEAT_COMMAND") else shutil.which("pleat")
 
 
 def figures():

@@ -6,30 +6,19 @@ memory. A program that loads NCCL itself, by ctypes, as vLLM and SGLang do, is g
 import ctypes
 import functools
 import os
-import pathlib
 import sys
 import warnings
 
-HERE = pathlib.Path(__file__).resolve().parent
+from . import _parts
 
 # With either, torch has NCCL register all memory that is there: names of one setting, the first one counts.
 HOOKS = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
 TRUE = ("1", "t", "true", "y", "yes")
 
 
-def place():
-    """The library's path, or None."""
-    asked = os.environ.get("PLEAT_NCCL")
-    for path in [pathlib.Path(asked)] if asked else [HERE / "lib/libpleat_nccl.so",
-                                                     HERE.parents[2] / "build/release/lib/pleat/libpleat_nccl.so"]:
-        if path.is_file():
-            return path
-    return None
-
-
 def stand():
     """Before torch is imported. What cannot be loaded is left out: NCCL then works as without it."""
-    path = place()
+    path = _parts.place("PLEAT_NCCL")
     # A module that is about to be imported is there, and empty.
     if path is not None and not hasattr(sys.modules.get("torch"), "_C"):
         try:
@@ -74,7 +63,7 @@ def stands():
     """Whether a call of NCCL's by torch's libraries comes to libpleat_nccl.so: it is the first of all that are loaded
     to have the name, and NCCL is a library of its own."""
     try:
-        ours = ctypes.CDLL(str(place()), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        ours = ctypes.CDLL(str(_parts.place("PLEAT_NCCL")), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
         return False

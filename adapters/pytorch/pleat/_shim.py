@@ -23,9 +23,9 @@ import sys
 import tempfile
 import time
 
-from . import UnavailableError, _stderr
+from . import UnavailableError, _parts, _stderr
+from ._parts import PACKAGE
 
-PACKAGE = pathlib.Path(__file__).resolve().parent
 SOURCES = ["shim.cpp", *sorted(path.name for path in PACKAGE.glob("*.h"))]
 
 # What torch's headers declare differs between versions: name -> (header, pattern). shim.cpp gets
@@ -152,29 +152,20 @@ def cuda_includes():
 
 
 def library():
-    """libpleat's path: $PLEAT_LIBRARY, that of the package, or that of a build of this tree."""
-    asked = os.environ.get("PLEAT_LIBRARY")
-    places = [pathlib.Path(asked)] if asked else [PACKAGE / "lib" / "libpleat.so.0"]
-    if not asked and (PACKAGE.parents[2] / "CMakePresets.json").is_file():
-        places.append(PACKAGE.parents[2] / "build" / "release" / "lib" / "libpleat.so.0")
-    for place in places:
-        if place.is_file():
-            return place.resolve()
-    raise UnavailableError(
-        "pleat: libpleat is missing: looked for %s; install the package with pip, or build Pleat "
-        "(cmake --preset release && cmake --build --preset release), or set PLEAT_LIBRARY"
-        % ", ".join(map(str, places))
-    )
+    """libpleat's path."""
+    return part("PLEAT_LIBRARY").resolve()
 
 
 def headers():
-    asked = os.environ.get("PLEAT_INCLUDE")  # the path of pleat/runtime.h
-    if asked:
-        return pathlib.Path(asked).parents[1]
-    for place in (PACKAGE / "include", PACKAGE.parents[2] / "include"):
-        if (place / "pleat" / "runtime.h").is_file():
-            return place
-    raise UnavailableError("pleat: Pleat's header pleat/runtime.h is missing: the package is incomplete")
+    """The folder that has Pleat's."""
+    return part("PLEAT_INCLUDE").parents[1]
+
+
+def part(variable):
+    found = _parts.place(variable)
+    if found is None:
+        raise UnavailableError("pleat: " + _parts.missing(variable))
+    return found
 
 
 def options(torch_folder, abi, version):

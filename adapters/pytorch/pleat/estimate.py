@@ -15,9 +15,8 @@ import stat
 import sys
 import tempfile
 
-from . import _job, _plans, _progress, _recording, _signals, run
+from . import _job, _parts, _plans, _progress, _recording, _signals, run
 
-HERE = pathlib.Path(__file__).resolve().parent
 GIB, TIB = 1 << 30, 1 << 40
 # A policy of `pleat replay`, and what it is called.
 ALLOCATORS = {"pleat": "Pleat", "native": "PyTorch's native allocator", "expandable": "expandable segments"}
@@ -100,15 +99,11 @@ def parse(arguments):
 
 
 def stand_in():
-    """The CUDA runtime without a GPU: $PLEAT_NO_GPU, the package's, that of this tree's build."""
-    asked = os.environ.get("PLEAT_NO_GPU")
-    places = [pathlib.Path(asked)] if asked else [HERE / "lib/libpleat_no_gpu.so",
-                                                  HERE.parents[2] / "build/release/lib/pleat/libpleat_no_gpu.so"]
-    for place in places:
-        if place.is_file():
-            return str(place)
-    run.fail(run.CANNOT_DRAW, "libpleat_no_gpu.so is missing: looked for %s; build it (cmake --build --preset "
-             "release), install the package again, or set PLEAT_NO_GPU" % ", ".join(map(str, places)), "estimate")
+    """The CUDA runtime without a GPU."""
+    found = _parts.place("PLEAT_NO_GPU")
+    if found is None:
+        run.fail(run.CANNOT_DRAW, _parts.missing("PLEAT_NO_GPU"), "estimate")
+    return str(found)
 
 
 def preloadable(path, folder):

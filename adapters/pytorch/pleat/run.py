@@ -15,11 +15,10 @@ import shutil
 import sys
 
 from . import _POLICIES, _job, _parse_budget, _plans, _signals, _variables
+from ._first import OUTPUTS
 
 SITE = str(pathlib.Path(__file__).resolve().parent / "_site")
 BAD_USE, BAD_FILE, NO_MEMORY, CANNOT_DRAW, CANNOT_RUN, NOT_FOUND = 2, 3, 4, 5, 126, 127
-# What is written where an option says.
-OUTPUTS = {"save_plan": "the plan", "report": "the report", "counters": "the counters", "log": "the log"}
 SIGN = "%[rwdp]"  # in a file's name, for a number (_plans.py)
 
 
