@@ -135,7 +135,7 @@ def run(options, program, **environment):
 
 def build_pairs(output):
     """Builds pairs.cpp for the installed torch; pleat.UnavailableError: a compiler or a header is missing."""
-    line = _shim.command(pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, _shim.numbers(torch), output)
+    line = _shim.command(pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, _shim.numbers(torch.__version__), output)
     line[line.index(str(_shim.PACKAGE / "shim.cpp"))] = str(pathlib.Path(__file__).with_name("pairs.cpp"))
     _shim.compile_with(line)
 

@@ -31,8 +31,7 @@ def command(folder, name):
     root = pathlib.Path(torch.__file__).parent
     if not NEEDED <= set(_shim.features(root / "include")):
         raise pleat.UnavailableError("torch %s is too old for the fake" % torch.__version__)
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    line = _shim.command(root, torch._C._GLIBCXX_USE_CXX11_ABI, version, folder / "shim", object_only=True)
+    line = _shim.command(root, torch._C._GLIBCXX_USE_CXX11_ABI, _shim.numbers(torch.__version__), folder / "shim", object_only=True)
     line.remove("-c")
     line[line.index(str(_shim.PACKAGE / "shim.cpp"))] = str(HERE / name)
     # Before torch's headers, its pluggable allocator's; behind them, one that a build without CUDA lacks.

@@ -5,13 +5,11 @@ that of torch's own libraries serves it, of CUDA 12 and 13 alike.
 """
 
 import pathlib
-import sys
+
+from pleat import _shim
 
 from . import torches
 from .cross import ROOT
-
-sys.path.insert(0, str(ROOT / "adapters/pytorch"))
-from pleat import _shim  # noqa: E402
 
 TORCHS = ("libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libtorch_cuda.so", "libtorch_python.so")
 BESIDE_LIBRARY = "-Wl,-rpath,$ORIGIN/../lib"  # where the package has libpleat
@@ -19,7 +17,7 @@ BESIDE_LIBRARY = "-Wl,-rpath,$ORIGIN/../lib"  # where the package has libpleat
 
 def options(version, abi, include, cuda):
     """The compiler's, as _shim.py gives them where it compiles."""
-    given = _shim.options(include.parent, abi, torches.numbers(version))
+    given = _shim.options(include.parent, abi, _shim.numbers(version))
     for folder in (include, include / "torch/csrc/api/include", *cuda):
         given += ["-isystem", str(folder)]
     return given
@@ -30,7 +28,7 @@ def build(cross, version, include, cuda, libpleat, output):
     whose headers are the same have the same."""
     made = []
     for abi in torches.cxx11_abis(version, cross.processor):
-        name = _shim.wheels_name(include, torches.numbers(version), abi)
+        name = _shim.wheels_name(include, _shim.numbers(version), abi)
         if (output / name).exists():
             continue
         scratch = cross.folder / "shim.o"

@@ -9,21 +9,17 @@ import sys
 import tempfile
 import zipfile
 
-OLDEST = (2, 4)
+from pleat import _shim
+
 PLATFORMS = ("manylinux1", "manylinux2014", "manylinux_2_28")
 WITH_CUDA = "c10/cuda/impl/cuda_cmake_macros.h"  # made by a build with CUDA; all others are there without
 OLD_ABI_BEFORE = (2, 7)  # wheels of these for x86-64 have _GLIBCXX_USE_CXX11_ABI=0, of 2.6 some
 PYTHON = "3.11"  # whose wheels there are of each release
 
 
-def numbers(version):
-    """(2, 4) of "2.4.1"."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
 def cxx11_abis(version, processor):
     """What _GLIBCXX_USE_CXX11_ABI may be in builds of a release: the wheels', and others'."""
-    return (0, 1) if numbers(version) < OLD_ABI_BEFORE and processor == "x86_64" else (1,)
+    return (0, 1) if _shim.numbers(version) < OLD_ABI_BEFORE and processor == "x86_64" else (1,)
 
 
 def cxx11_abi(libraries):
@@ -40,7 +36,7 @@ def releases():
         raise OSError("pip finds no torch: %s" % (told.stderr.splitlines() or ["it says nothing"])[-1])
     known = {version.strip().split("+")[0] for version in found.group(1).split(",")}
     whole = [version for version in known if re.fullmatch(r"\d+(\.\d+)+", version)]
-    return sorted((version for version in whole if numbers(version) >= OLDEST), key=lambda v: tuple(map(int, v.split("."))))
+    return sorted((version for version in whole if _shim.numbers(version) >= _shim.OLDEST), key=lambda v: tuple(map(int, v.split("."))))
 
 
 def fetch(version, folder, python=PYTHON, parts=("torch/include/",), processor=platform.machine()):

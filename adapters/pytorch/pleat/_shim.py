@@ -28,6 +28,7 @@ from ._parts import PACKAGE
 
 SOURCES = ["shim.cpp", *sorted(path.name for path in PACKAGE.glob("*.h"))]
 
+OLDEST = (2, 4)  # of torch's releases those from here on are served
 # What torch's headers declare differs between versions: name -> (header, pattern). shim.cpp gets
 # PLEAT_HAS_<name> for each pattern that is found. Of the headers only CONFIG may not be there.
 ALLOCATOR = "c10/cuda/CUDACachingAllocator.h"
@@ -84,7 +85,7 @@ def features(include):
             if not there and header != CONFIG:
                 raise UnavailableError(
                     "pleat: torch's header %s is missing: Pleat needs a torch built with CUDA, "
-                    "2.4 or later, with its headers (the wheels have them)" % path
+                    "%d.%d or later, with its headers (the wheels have them)" % (path, *OLDEST)
                 )
             texts[header] = path.read_text(encoding="utf-8", errors="replace") if there else ""
         if re.search(pattern, texts[header]):
@@ -275,14 +276,15 @@ def brought(torch):
     if not SHIMS.is_dir() or "PLEAT_LIBRARY" in os.environ or "PLEAT_INCLUDE" in os.environ:
         return None  # It is linked with the package's own library.
     try:
-        name = wheels_name(pathlib.Path(torch.__file__).parent / "include", numbers(torch), torch._C._GLIBCXX_USE_CXX11_ABI)
+        name = wheels_name(pathlib.Path(torch.__file__).parent / "include", numbers(torch.__version__), torch._C._GLIBCXX_USE_CXX11_ABI)
     except OSError:
         return None  # There are no headers to tell by.
     return SHIMS / name if (SHIMS / name).is_file() else None
 
 
-def numbers(torch):
-    return tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+def numbers(version):
+    """(2, 4) of "2.4.1"."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def check(torch):
@@ -292,8 +294,8 @@ def check(torch):
             "pleat: this torch (%s) is built without CUDA, and Pleat serves CUDA tensors: install a "
             "torch with CUDA, or run without pleat.enable()" % torch.__version__
         )
-    if numbers(torch) < (2, 4):
-        raise UnavailableError("pleat: torch %s is too old: 2.4 or later is needed" % torch.__version__)
+    if numbers(torch.__version__) < OLDEST:
+        raise UnavailableError("pleat: torch %s is too old: %d.%d or later is needed" % (torch.__version__, *OLDEST))
 
 
 def no_driver(torch):
@@ -318,7 +320,7 @@ def check_driver(torch):
 def build(torch):
     """The shared object's path, built where it is not in the cache yet. pre: check() has passed."""
     folder = cache_folder()
-    made_of = pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, numbers(torch)
+    made_of = pathlib.Path(torch.__file__).parent, torch._C._GLIBCXX_USE_CXX11_ABI, numbers(torch.__version__)
     made = fingerprint(torch, options(*made_of) + libraries(made_of[0]))
     target = folder / ("shim-%s-%s-%s.so" % (torch.__version__, platform.machine(), made))
     if kept(target):
