@@ -31,7 +31,7 @@ def python(code, **environment):
 class Arguments(unittest.TestCase):
     def test_arguments_of_another_type_are_said(self):
         code = ("import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import pleat\n"
-                "for wrong in ({'conf': 5}, {'record': 'x'}, {'canary': 'x'}, {'marks': None}, {'windows': 0}, {'record': -1}):\n"
+                "for wrong in ({'conf': 5}, {'record': 'x'}, {'canary': 'x'}, {'marks': None}, {'record': -1}):\n"
                 "    try: pleat.enable(**wrong)\n"
                 "    except (TypeError, ValueError) as problem: print(type(problem).__name__, problem)\n"
                 "for running in ('x', 1.5, 0):\n"
@@ -42,7 +42,6 @@ class Arguments(unittest.TestCase):
             "TypeError pleat: record is a whole number, not 'x'",
             "TypeError pleat: canary is True or False, not 'x'",
             "TypeError pleat: marks is True or False, not None",
-            "TypeError pleat: windows is True or False, not 0",
             "ValueError pleat: record is a whole number from 0 to 4294967295, not -1",
             "TypeError pleat: running is a whole number, not 'x'",
             "TypeError pleat: running is a whole number, not 1.5",

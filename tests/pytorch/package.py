@@ -72,7 +72,7 @@ class Package(unittest.TestCase):
                     "_shim.check = lambda torch: None\n"
                     "class Library: __getattr__ = lambda self, name: lambda *arguments: 0\n"
                     "_shim.load = lambda torch: Library()\n"
-                    "pleat.enable(marks=False, windows=False)\n"
+                    "pleat.enable(marks=False)\n"
                     "print(sorted(name for name in os.environ if 'REGISTER' in name))")
         for name, value, told in ((old, "1", True), (new, "True", True), (new, "0", False)):
             done = python(enabling, PYTHONPATH=str(ADAPTER), **{name: value})
@@ -118,8 +118,8 @@ class Package(unittest.TestCase):
                 "    except RuntimeError as problem: assert 'not enabled' in str(problem)\n"
                 "with pleat.phase('x'), pleat.tag('y'):\n"
                 "    print(pleat.enabled(), pleat.mark_step(), pleat.max_microbatch(2), pleat.trim(), pleat.stats(),\n"
-                "          repr(pleat.report()), pleat.windows())")
-        self.assertEqual(python(code, PYTHONPATH=str(ADAPTER)).stdout, "False None None 0 {} '' []\n")
+                "          repr(pleat.report()))")
+        self.assertEqual(python(code, PYTHONPATH=str(ADAPTER)).stdout, "False None None 0 {} ''\n")
 
     @unittest.skipUnless(os.environ.get("PLEAT_COMMAND"), "$PLEAT_COMMAND names no command")
     def test_enable_refuses_what_is_no_plan_or_too_large_a_one(self):
@@ -215,33 +215,29 @@ class Package(unittest.TestCase):
     def test_a_phase_within_another_leaves_to_it(self):
         entered = []
         library = mock.Mock(pleat_torch_phase=lambda name: entered.append(name.decode()))
-        windows = mock.Mock(inside=[])
-        with mock.patch.multiple(pleat, _library=library, _windows=windows):
+        with mock.patch.object(pleat, "_library", library):
             with pleat.phase("a"):
                 with contextlib.suppress(ZeroDivisionError), pleat.phase("b"):
                     1 / 0
-                # As a window tells it.
-                pleat._enter_phase("module")
+                # As what computes blocks again tells it.
+                pleat._enter_phase("block")
                 pleat._enter_phase("")
-            windows.inside.append("outer")
-            with pleat.phase("c"):
-                pass
-        self.assertEqual(entered, ["a", "b", "a", "module", "a", "", "c", "outer"])
+        self.assertEqual(entered, ["a", "b", "a", "block", "a", ""])
         self.assertEqual(pleat._phases, [])
 
     def test_a_step_marks_the_devices_that_it_ends_an_iteration_on(self):
         marked = []
         library = mock.Mock(pleat_torch_mark=lambda device: marked.append(device))
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(device_count=lambda: 4))
-        with mock.patch.multiple(pleat, _library=library, _windows=mock.Mock(), _saver=mock.Mock()), \
+        with mock.patch.multiple(pleat, _library=library, _saver=mock.Mock()), \
                 mock.patch.dict(sys.modules, torch=torch):
             pleat._step_ends(2, set())
             self.assertEqual(marked, [2])
-            pleat._windows.mark.assert_not_called()
+            pleat._saver.look.assert_not_called()
             pleat._step_ends(pleat._ALL, {2, 0})
             pleat._step_ends(pleat._ALL, set())
             self.assertEqual(marked, [2, 1, 3, pleat._ALL])
-            self.assertEqual((pleat._windows.mark.call_count, pleat._saver.look.call_count), (2, 2))
+            self.assertEqual(pleat._saver.look.call_count, 2)
 
     def test_a_device_is_what_torch_takes_for_one(self):
         asked = []

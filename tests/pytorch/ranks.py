@@ -32,7 +32,7 @@ from pleat import _first, _ranks
 rank = int(os.environ["RANK"])
 counters = {"peak_live_bytes": 3 << 30, "peak_physical_bytes": (3 << 30) + (rank << 28), "requests": 1000,
             "planned": 900, "lane": 0, "waited_ns": rank * 10**6, "fingerprint": "%016x" % (rank // 2)}
-_first.served(os.environ, _ranks.record([(0, counters)], []))
+_first.served(os.environ, _ranks.record([(0, counters)]))
 """
 
 
@@ -43,7 +43,7 @@ def counters(live, physical, **more):
 
 def record(rank, ranks, physical=2 * GIB, job="", **more):
     return {"rank": str(rank), "ranks": str(ranks), "host": "n%d" % (rank // 8), "job": job,
-            "devices": {"0": counters(GIB, physical, **more)}, "windows": []}
+            "devices": {"0": counters(GIB, physical, **more)}}
 
 
 class Summary(unittest.TestCase):

@@ -188,14 +188,14 @@ class Environment(Folder):
     def test_every_option_has_a_variable(self):
         given = {"PLEAT_PLAN": "x y", "PLEAT_SAVE_PLAN": "-s", "PLEAT_BUDGET": "1g", "PLEAT_POLICY": "native",
                  "PLEAT_CONF": "a:b", "PLEAT_NO_MARKS": "1", "PLEAT_REPORT": "r", "PLEAT_LOG": "auto",
-                 "PLEAT_COUNTERS": "c", "PLEAT_NO_WINDOWS": "1", "PLEAT_CANARY": "1", "PLEAT_QUIET": "1",
+                 "PLEAT_COUNTERS": "c", "PLEAT_CANARY": "1", "PLEAT_QUIET": "1",
                  "PLEAT_RECOMPUTE": "auto"}
         options = [action.option_strings[-1] for action in run.parser()._actions if action.option_strings]
         self.assertLessEqual({_variables.variable(option) for option in options if option != "--help"}, set(given))
         made = run.parser().parse_args(_environment.arguments(run.parser(), given))
         self.assertEqual((made.plan, made.save_plan, made.budget, made.policy, made.conf, made.report, made.log),
                          ("x y", "-s", "1g", "native", "a:b", "r", "auto"))
-        self.assertTrue(made.no_marks and made.no_windows and made.canary and made.quiet)
+        self.assertTrue(made.no_marks and made.canary and made.quiet)
         off = dict(given, PLEAT_NO_MARKS="0", PLEAT_CANARY="0", PLEAT_QUIET="")
         made = run.parser().parse_args(_environment.arguments(run.parser(), off))
         self.assertFalse(made.no_marks or made.canary or made.quiet)

@@ -39,7 +39,6 @@ __all__ = [
     "stats",
     "tag",
     "trim",
-    "windows",
 ]
 __version__ = "0.1.0"
 
@@ -57,7 +56,6 @@ if "_library" not in globals():  # What is enabled stays so where the module is 
     _asked = None  # of enable(), which cannot be asked for anything else later
     _saver = None
     _canary = False
-    _windows = None
     _recomputing = None
     _steps = None
     _phases = []  # names that the program is in, the innermost last
@@ -100,7 +98,6 @@ def enable(
     save_plan=None,
     record=0,
     canary=False,
-    windows=True,
     recompute=None,
 ):
     """Makes Pleat torch's CUDA allocator, for the rest of the process.
@@ -116,8 +113,7 @@ def enable(
     some iterations were recorded, or at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
     names of plans %r stands for the rank, %w for how many there are, %d for the device, and, where it is written, %p
     for the process; of a name with %w that has no plan for so many ranks none is followed.
-    `windows`: where a plan is to be saved, or too little is served as planned, modules whose requests vary from iteration to iteration are
-    found, and the runtime is told when they run. `canary` proves that no two tensors share memory: all
+    `canary` proves that no two tensors share memory: all
     of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
     capture CUDA graphs. `recompute="auto"` stays within the budget by computing some of the model's repeated
     blocks again in backward, as few as possible; it learns in the first two iterations, in which the budget
@@ -129,7 +125,7 @@ def enable(
     these, or by a call without any (a notebook's cell that is run again, a script under `pleat run`),
     nothing is done.
     """
-    global _asked, _canary, _library, _recomputing, _saver, _steps, _windows
+    global _asked, _canary, _library, _recomputing, _saver, _steps
     asked = tuple(locals().values())
     from . import _ends, _given, _hooks, _job, _nccl, _plans, _shim
 
@@ -147,7 +143,7 @@ def enable(
         raise ValueError("pleat: there is no policy %r; there are: %s" % (policy, " ".join(_POLICIES)))
     budget = 0 if budget in (0, None) else _parse_budget(budget)
     record = _given.count("record", record)
-    for name, value in (("marks", marks), ("canary", canary), ("windows", windows)):
+    for name, value in (("marks", marks), ("canary", canary)):
         _given.check_switch(name, value)
     if recompute not in (None, "auto", "offload"):
         raise ValueError("pleat: recompute is None, 'auto' or 'offload', not %r" % (recompute,))
@@ -216,12 +212,6 @@ def enable(
     _ends.at_end(library.pleat_torch_keep_plans)
     if save_plan:
         _saver = _plans.Saver(library, _save_plan, os.path.abspath(save_plan), _fingerprints)
-    if windows:
-        from ._windows import Served, Windows
-
-        recorded = save_plan or record > _plans.FEW
-        served = None if recorded else Served(_placed)
-        _windows = Windows(torch, _taken, _enter_phase, served)
     if marks:
         from torch.optim import optimizer
 
@@ -293,8 +283,6 @@ def _mark_memory(devices):
 
 def _mark(devices):
     _mark_memory(devices)
-    if _windows is not None:
-        _windows.mark()
     if _recomputing is not None:
         _recomputing.mark()
     if _saver is not None:
@@ -302,10 +290,9 @@ def _mark(devices):
 
 
 def _enter_phase(name):
-    """Tells the runtime where the program is; "": in what is around, a window or one of its own phases."""
+    """Tells the runtime where the program is; "": in what is around."""
     if _library is not None:
-        around = (_windows.inside[-1:] if _windows is not None else []) or _phases[-1:]
-        _call(_library.pleat_torch_phase, (name or "".join(around)).encode())
+        _call(_library.pleat_torch_phase, (name or "".join(_phases[-1:])).encode())
 
 
 @contextlib.contextmanager
@@ -318,11 +305,6 @@ def phase(name):
     finally:
         _phases.pop()
         _enter_phase("")
-
-
-def windows():
-    """Names of the modules whose requests vary, as far as they were found."""
-    return sorted(_windows.names.values()) if _windows is not None else []
 
 
 def _index(device):
@@ -486,15 +468,6 @@ def stats(device=None):
     known = ctypes.c_int()
     _call(_library.pleat_torch_stats, _index(device), values, ctypes.byref(known))
     return dict(zip(names, values)) if known.value else {}
-
-
-def _placed():
-    """Requests of all devices, and those of them that lay where it was planned."""
-    counted = [stats(device) for device in _used_devices()]
-    return (
-        sum(one["requests"] for one in counted),
-        sum(one["planned"] + one["lane"] for one in counted),
-    )
 
 
 def _fingerprints():

@@ -116,7 +116,7 @@ def compare(trace, counters):
 def write_counters(path, served, environment=os.environ):
     """One JSON object a process. The rank that writes the last one of a job tells what all of them took, where no
     first process has heard of them all."""
-    told = _ranks.record(served, pleat.windows(), environment)
+    told = _ranks.record(served, environment)
     try:
         own = _plans.written(path, environment)
         _plans.make_folder(path, own)
@@ -177,7 +177,7 @@ def is_named(environment):
 def finish(environment):
     served = figures()
     if served:
-        _first.served(environment, _ranks.record(served, [], environment))
+        _first.served(environment, _ranks.record(served, environment))
     for device, counters in served if is_named(environment) or environment.get("PLEAT_RUN_REPORT") else []:
         tell(device, counters, served[0][0], environment)
     if served and environment.get("PLEAT_RUN_COUNTERS"):
@@ -239,7 +239,6 @@ def begin(environment, name="pleat run"):
             save_plan=environment.get("PLEAT_RUN_SAVE_PLAN") or None,
             record=0 if environment["PLEAT_RUN"] == "quiet" and not environment.get("PLEAT_RUN_REPORT")
             else _plans.FEW,
-            windows=environment.get("PLEAT_RUN_WINDOWS", "on") == "on",
             canary=bool(environment.get("PLEAT_RUN_CANARY")),
             recompute=environment.get("PLEAT_RUN_RECOMPUTE") or None,
         )

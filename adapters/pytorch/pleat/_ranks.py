@@ -1,12 +1,10 @@
 """The ranks of a job together: what each says at its end, and one summary over all of them.
 
-A rank's record is what `pleat run --counters` writes: {"rank", "ranks", "host", "job", "devices": {number: counters},
-"windows"}, in which counters have "fingerprint" where the rank recorded its requests: ranks that have the same one ask
+A rank's record is what `pleat run --counters` writes: {"rank", "ranks", "host", "job", "devices": {number: counters}}, in which counters have "fingerprint" where the rank recorded its requests: ranks that have the same one ask
 for the same memory, and one plan serves them.
 """
 
 import collections
-import glob
 import json
 import os
 import random
@@ -26,7 +24,7 @@ def job(environment=os.environ):
     return ":".join(environment.get(name, "") for name in JOBS)
 
 
-def record(served, windows, environment=os.environ):
+def record(served, environment=os.environ):
     """`served` is [(device, counters)]."""
     return {
         "rank": _plans.told_rank(environment),
@@ -34,7 +32,6 @@ def record(served, windows, environment=os.environ):
         "host": socket.gethostname(),
         "job": job(environment),
         "devices": {str(device): counters for device, counters in served},
-        "windows": windows,
     }
 
 
@@ -143,14 +140,6 @@ def of_how_many(records):
 
 
 # ---- over several hosts: each rank's file of --counters ----
-
-
-def files(name):
-    """Those of a name that ranks write."""
-    own = name if "%r" in name else name + ".%r"
-    parts = own.split("%r")
-    exact = re.compile("[0-9]+".join(map(re.escape, parts)))
-    return [path for path in glob.glob("[0-9]*".join(map(glob.escape, parts))) if exact.fullmatch(path)]
 
 
 def read(paths, wanted_job=None):

@@ -103,9 +103,6 @@ def parser():
         "to the host as well",
     )
     parser.add_argument(
-        "--no-windows", action="store_true", help="do not look for modules whose requests vary"
-    )
-    parser.add_argument(
         "--canary",
         action="store_true",
         help="prove that no two tensors share memory: fills and verifies it; slow",
@@ -269,7 +266,6 @@ def variables(options):
     for name in ("save_plan", "report", "counters"):
         path = getattr(options, name)
         made["PLEAT_RUN_" + name.upper()] = os.path.abspath(path) if path else ""
-    made["PLEAT_RUN_WINDOWS"] = "off" if options.no_windows else "on"
     made["PLEAT_RUN_CANARY"] = "on" if options.canary else ""
     made["PLEAT_RUN_RECOMPUTE"] = options.recompute
     # Not among the settings, which whatever the program starts would take for its own.
