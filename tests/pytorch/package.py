@@ -222,8 +222,14 @@ class Package(unittest.TestCase):
                 # As what computes blocks again tells it.
                 pleat._enter_phase("block")
                 pleat._enter_phase("")
-        self.assertEqual(entered, ["a", "b", "a", "block", "a", ""])
-        self.assertEqual(pleat._phases, [])
+            self.assertEqual(entered, ["a", "b", "a", "block", "a", ""])
+            entered.clear()
+            one, other = pleat.phase("a"), pleat.phase("b")  # of two threads, whose ends are not in their order
+            for each, act in ((one, "enter"), (other, "enter"), (one, "exit"), (other, "exit")):
+                getattr(each, "__%s__" % act)(*[None] * 3 * (act == "exit"))
+            self.assertEqual(entered, ["a", "b", "b", ""])
+            with self.assertRaisesRegex(TypeError, "a phase is a text, not 5"), pleat.phase(5):
+                pass
 
     def test_a_step_marks_the_devices_that_it_ends_an_iteration_on(self):
         marked = []

@@ -58,7 +58,7 @@ if "_library" not in globals():  # What is enabled stays so where the module is 
     _canary = False
     _recomputing = None
     _steps = None
-    _phases = []  # names that the program is in, the innermost last
+    _phases = {}  # names that the program is in, in any thread, the innermost last, each by a key of its own
 
 
 def _call(function, *arguments):
@@ -292,18 +292,21 @@ def _mark(devices):
 def _enter_phase(name):
     """Tells the runtime where the program is; "": in what is around."""
     if _library is not None:
-        _call(_library.pleat_torch_phase, (name or "".join(_phases[-1:])).encode())
+        _call(_library.pleat_torch_phase, (name or next(reversed(_phases.values()), "")).encode())
 
 
 @contextlib.contextmanager
 def phase(name):
-    """What is allocated inside belongs to a phase of the iteration, by name. Optional."""
-    _phases.append(name)
+    """What is allocated inside, by any thread, belongs to a phase of the iteration, by name. Optional. TypeError."""
+    if not isinstance(name, str):
+        raise TypeError("pleat: a phase is a text, not %r" % (name,))
+    key = object()
+    _phases[key] = name
     try:
         _enter_phase(name)
         yield
     finally:
-        _phases.pop()
+        del _phases[key]
         _enter_phase("")
 
 
