@@ -108,16 +108,16 @@ void what_was_paused_has_room_again_beside_pools()
     Pool pool(*allocator);
     void *pooled = pool.tensor(2 * MIB);
     CHECK(pleat_resume(runtime, nullptr) == PLEAT_E_BUDGET);
-    int none = -1;
-    CHECK(pleat_torch_resume(0, "", &none) == 0 && none == 0);
-    CHECK(pleat_torch_resume(0, "", &none) == 0 && none == 1);
+    CHECK(pleat_torch_resume(0, "") == 0);
+    CHECK(pleat_resume(runtime, nullptr) == PLEAT_E_STATE); /* all is back */
+    CHECK(pleat_torch_resume(0, "") == 0);
     /* What pools have themselves is theirs. */
     CHECK(pleat_pause(runtime, nullptr) == PLEAT_OK);
     void *more = pool.tensor(40 * MIB);
-    CHECK(pleat_torch_resume(0, "", &none) != 0);
+    CHECK(pleat_torch_resume(0, "") != 0);
     CHECK(std::strstr(pleat_torch_failure(), "would pass the budget") != nullptr);
     allocator->raw_delete(more);
-    CHECK(pleat_torch_resume(0, "", &none) == 0 && none == 0);
+    CHECK(pleat_torch_resume(0, "") == 0);
     for (void *one : {pooled, kept})
         allocator->raw_delete(one);
 }

@@ -84,7 +84,7 @@ class Killed(unittest.TestCase):
                            HOME=str(self.folder / "home"), TMPDIR=str(self.folder / "tmp"),
                            XDG_CACHE_HOME=str(self.folder / "cache"), PLEAT_TENANTS_DIR=str(self.folder / "ledgers"),
                            LD_PRELOAD=os.environ["PLEAT_NO_GPU"], PLEAT_LIBRARY=os.environ["PLEAT_LIBRARY"],
-                           PLEAT_INCLUDE=str(ROOT / "include"),
+                           PLEAT_INCLUDE=str(ROOT / "include/pleat/runtime.h"),
                            PLEAT_CUDA_LIBRARY=os.environ["PLEAT_CUDA_LIBRARY"])
         launch = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS),
                   str(self.folder / "train.py"), str(self.folder), "killed" if killed else "whole"]

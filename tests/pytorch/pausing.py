@@ -25,11 +25,11 @@ class FakeLibrary:
         given._obj.value = 7
         return 0
 
-    def pleat_torch_pause(self, device, discard, name, none):
+    def pleat_torch_pause(self, device, discard, name):
         self.calls.append(("pause", device, discard, name))
         return 0
 
-    def pleat_torch_resume(self, device, name, none):
+    def pleat_torch_resume(self, device, name):
         self.calls.append(("resume", device, name))
         return 0
 

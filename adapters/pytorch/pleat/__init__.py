@@ -235,8 +235,7 @@ def _send_what_others_can_open(torch):
     original = torch.UntypedStorage._share_cuda_
 
     def share(storage, *arguments, **named):
-        moved = ctypes.c_int()
-        _call(_library.pleat_torch_make_sendable, storage._cdata, ctypes.byref(moved))
+        _call(_library.pleat_torch_make_sendable, storage._cdata)
         return original(storage, *arguments, **named)
 
     torch.UntypedStorage._share_cuda_ = share
@@ -380,17 +379,16 @@ def pause(offload="host", tags=None, device=None):
         raise ValueError("pleat: offload is \"host\" or \"discard\", not %r" % (offload,))
     import torch
 
-    none = ctypes.c_int()
     paused = []
     try:
         for each in _chosen(device):
             torch.cuda.synchronize(each)
             for name in _tags(tags):
-                _call(_library.pleat_torch_pause, each, offload == "discard", name.encode(), ctypes.byref(none))
+                _call(_library.pleat_torch_pause, each, offload == "discard", name.encode())
                 paused.append((each, name))
     except RuntimeError:
         for each, name in paused:
-            _call(_library.pleat_torch_resume, each, name.encode(), ctypes.byref(none))
+            _call(_library.pleat_torch_resume, each, name.encode())
         raise
 
 
@@ -398,10 +396,9 @@ def resume(tags=None, device=None):
     """Brings back what pause() took, at the same addresses. RuntimeError: there is not enough memory now; then it
     stays paused, and may be resumed later."""
     _want_enabled()
-    none = ctypes.c_int()
     for each in _chosen(device):
         for name in _tags(tags):
-            _call(_library.pleat_torch_resume, each, name.encode(), ctypes.byref(none))
+            _call(_library.pleat_torch_resume, each, name.encode())
 
 
 class _Tags(threading.local):

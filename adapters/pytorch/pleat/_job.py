@@ -12,7 +12,6 @@ import pleat
 
 from . import _ends, _files, _first, _parts, _plans, _ranks, _shim, _stderr
 
-MOST_NAMED = 16  # ranks of a job in which each says what it took
 PROGRAMS_OWN = ("log", "log_bytes", "log_ms", "canary")
 
 
@@ -171,7 +170,7 @@ def tell(device, counters, first, environment):
 def is_named(environment):
     """Whether this process says by itself what it took: of a large job the summary says enough."""
     ranks = _plans.launched(environment)[1]
-    return not ranks.isdigit() or int(ranks) <= MOST_NAMED or "PLEAT_RUN_BOARD" not in environment
+    return not ranks.isdigit() or int(ranks) <= _ranks.MOST_NAMED or "PLEAT_RUN_BOARD" not in environment
 
 
 def finish(environment):

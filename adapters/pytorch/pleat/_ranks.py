@@ -14,7 +14,7 @@ import socket
 from . import _plans
 
 GIB = 1 << 30
-MOST_NAMED = 16  # ranks that are named one by one
+MOST_NAMED = 16  # ranks that are named one by one, and of a job of no more each says what it took
 
 # Variables that tell one start of a job from the next: torchrun's, Slurm's, Ray's.
 JOBS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "RAY_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
@@ -142,7 +142,7 @@ def of_how_many(records):
 # ---- over several hosts: each rank's file of --counters ----
 
 
-def read(paths, wanted_job=None):
+def read(paths, wanted_job):
     """Records of files, those that cannot be read or are of another start of the job left out."""
     lines = []
     for path in paths:
@@ -151,8 +151,7 @@ def read(paths, wanted_job=None):
                 lines.append(file.read(MOST_BYTES))
         except OSError:
             continue
-    found = parse(lines)
-    return found if wanted_job is None else [one for one in found if one.get("job") == wanted_job]
+    return [one for one in parse(lines) if one.get("job") == wanted_job]
 
 
 MOST_BYTES = 1 << 20  # of one rank's file

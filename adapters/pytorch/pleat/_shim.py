@@ -427,7 +427,7 @@ def load(torch):
     shim.pleat_torch_register_all.restype = None
     shim.pleat_torch_register_all.argtypes = [ctypes.c_int]
     shim.pleat_torch_communication.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]
-    shim.pleat_torch_make_sendable.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    shim.pleat_torch_make_sendable.argtypes = [ctypes.c_void_p]
     return shim
 
 
@@ -441,8 +441,8 @@ def opened(path):
             "folder in XDG_CACHE_HOME" % (path, problem)
         ) from None
     shim.pleat_torch_trim.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
-    shim.pleat_torch_pause.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int)]
-    shim.pleat_torch_resume.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int)]
+    shim.pleat_torch_pause.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]
+    shim.pleat_torch_resume.argtypes = [ctypes.c_int, ctypes.c_char_p]
     shim.pleat_torch_tag.argtypes = [ctypes.c_char_p]
     shim.pleat_torch_limits.argtypes = [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.c_char_p]
     shim.pleat_torch_failure.restype = ctypes.c_char_p

@@ -596,7 +596,7 @@ class Allocator final : public Forward
                 refuse(index, bytes, stream, result, noted);
             return borrowed;
         }
-        device.allocated_bytes.fetch_add((bytes + 511) / 512 * 512, std::memory_order_relaxed);
+        device.allocated_bytes.fetch_add(rounded(bytes), std::memory_order_relaxed);
         if (__builtin_expect(history_.on(), 0))
             history_.add(TraceEntry::ALLOC, "alloc", index, address, bytes, stream,
                          history_.context(caching::RecordContext::STATE), metadata());

@@ -142,9 +142,9 @@ PLEAT_TORCH_CALL int pleat_torch_trim(int device, uint64_t keep, uint64_t *given
     });
 }
 
-/* Of what has that tag, or, where it is "", of all. The device is done with it. *none: there is
- * nothing of that tag. */
-PLEAT_TORCH_CALL int pleat_torch_pause(int device, int discard, const char *tag, int *none)
+/* Of what has that tag, or, where it is "", of all; there may be nothing. The device is done with
+ * it. */
+PLEAT_TORCH_CALL int pleat_torch_pause(int device, int discard, const char *tag)
 {
     return pleat_torch::guarded([&] {
         pleat_pause_options options = {};
@@ -152,14 +152,13 @@ PLEAT_TORCH_CALL int pleat_torch_pause(int device, int discard, const char *tag,
         options.offload = discard != 0 ? PLEAT_OFFLOAD_DISCARD : PLEAT_OFFLOAD_HOST;
         options.tag = tag;
         pleat_result result = pleat_pause(pleat_torch::used_runtime(device), &options);
-        *none = result == PLEAT_E_NOT_FOUND;
-        if (result != PLEAT_OK && *none == 0)
+        if (result != PLEAT_OK && result != PLEAT_E_NOT_FOUND)
             pleat_torch::fail_last("pause");
     });
 }
 
-/* *none: nothing of that tag is paused. */
-PLEAT_TORCH_CALL int pleat_torch_resume(int device, const char *tag, int *none)
+/* What is paused of that tag, or, where it is "", all; there may be nothing. */
+PLEAT_TORCH_CALL int pleat_torch_resume(int device, const char *tag)
 {
     return pleat_torch::guarded([&] {
         pleat_runtime *runtime = pleat_torch::used_runtime(device);
@@ -167,8 +166,7 @@ PLEAT_TORCH_CALL int pleat_torch_resume(int device, const char *tag, int *none)
         if ((result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY) &&
             pleat_torch::make_room(device))
             result = pleat_resume(runtime, tag);
-        *none = result == PLEAT_E_NOT_FOUND || result == PLEAT_E_STATE;
-        if (result != PLEAT_OK && *none == 0)
+        if (result != PLEAT_OK && result != PLEAT_E_NOT_FOUND && result != PLEAT_E_STATE)
             pleat_torch::fail_last("resume");
     });
 }

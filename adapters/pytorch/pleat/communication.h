@@ -30,7 +30,7 @@ inline void note(const void *address, size_t requested)
 inline int is_mapped_anew(const void *address, size_t bytes)
 {
     size_t requested = Allocator::current->requested(address);
-    if (requested == 0 || bytes <= (requested + 511) / 512 * 512)
+    if (requested == 0 || bytes <= rounded(requested))
         note(address, requested);
     return Allocator::current->devices().owner(address) != nullptr;
 }

@@ -158,7 +158,7 @@ PLEAT_TORCH_CALL void *pleat_hooks_alloc(ssize_t bytes, int device, void *stream
                                  " bytes. Pleat: " + pleat_last_error()->text);
     if (result != PLEAT_OK)
         pleat_torch::fail_last("allocate");
-    devices[device].allocated_bytes.fetch_add((static_cast<uint64_t>(bytes) + 511) / 512 * 512,
+    devices[device].allocated_bytes.fetch_add(pleat_torch::rounded(static_cast<uint64_t>(bytes)),
                                               std::memory_order_relaxed);
     return reinterpret_cast<void *>(address);
 }

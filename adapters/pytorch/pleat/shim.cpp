@@ -98,13 +98,13 @@ PLEAT_TORCH_CALL int pleat_torch_communication(int device, uint64_t *bytes)
     });
 }
 
-/* Sees that other processes can open a tensor's memory; `storage` is torch's StorageImpl. *moved:
- * it lies elsewhere now. */
-PLEAT_TORCH_CALL int pleat_torch_make_sendable(void *storage, int *moved)
+/* Sees that other processes can open a tensor's memory, which may lie elsewhere then; `storage` is
+ * torch's StorageImpl. */
+PLEAT_TORCH_CALL int pleat_torch_make_sendable(void *storage)
 {
     return guarded([&] {
-        *moved = Allocator::current != nullptr &&
-                 make_sendable(*Allocator::current, *static_cast<c10::StorageImpl *>(storage));
+        if (Allocator::current != nullptr)
+            (void)make_sendable(*Allocator::current, *static_cast<c10::StorageImpl *>(storage));
     });
 }
 

@@ -31,6 +31,12 @@ struct Settings {
 
 constexpr uint64_t CHUNK_BYTES = 2 << 20; /* what Pleat takes of a device at a time */
 
+/* What a request takes, as torch's own allocator rounds it. */
+inline uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + 511) / 512 * 512;
+}
+
 /* A budget that is one: as enable() of the package has it, 0, which is all there is, or at least a
  * chunk. */
 inline uint64_t checked_budget(uint64_t bytes)
