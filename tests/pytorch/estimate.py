@@ -114,6 +114,7 @@ class Recording(unittest.TestCase):
                          [("alloc", 1000, "iter=0"), ("alloc", 512, "iter=0"), ("free_requested", 512, "iter=0"),
                           ("free_completed", 512, "iter=0"), ("alloc", 100, "iter=1"),
                           ("free_requested", 100, "iter=1"), ("free_completed", 100, "iter=1")])
+        self.assertEqual([event["time_us"] for event in events], [30, 60, 60, 60, 90, 90, 90])
         addresses = [event["addr"] for event in events if event["action"] == "alloc"]
         self.assertEqual(len(set(addresses)), 3)
 

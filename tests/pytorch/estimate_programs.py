@@ -1,11 +1,8 @@
 """`pleat estimate` of programs as PyTorch's users write them, each of which says by itself what it must take. As
 estimate.py, whose settings it has."""
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import unittest
 
 try:
@@ -16,7 +13,6 @@ except ImportError:
 import estimate as beside  # the program beside this one, which sets the path
 
 import suite
-from pleat import _clock
 
 # Weights and their optimizer's: which tensors they are, and what they take, whenever they move.
 MOVES = """
@@ -264,77 +260,6 @@ model.share_memory()
 assert x.share_memory_() is x and x.is_shared() and model.weight.is_shared()
 """
 
-# A hundred products, each of 2 * 8192^3 operations, and a thousand small ones; what only takes or tells of memory, or is a
-# view of it, is none.
-MULTIPLIES = """
-import torch
-a = torch.ones(8192, 8192, device="cuda", dtype=torch.bfloat16)
-stream, layer = torch.cuda.Stream(), torch.nn.Linear(8, 8, bias=False, device="cuda")
-for _ in range(100):
-    b = a.t() @ a.view(-1, 8192)
-    b.record_stream(stream)
-    torch.empty(1 << 28, device="cuda").resize_(1 << 29).view(2, -1).t_()
-x = torch.empty(2, 2, 8, device="cuda")
-for _ in range(1000):
-    layer(x)
-"""
-
-
-@unittest.skipIf(torch is None, "no torch")
-class Clock(unittest.TestCase):
-    def takes(self, name, *shapes, made, dtype=torch and torch.bfloat16, out_dtype=None, more=()):
-        args = [torch.empty(shape, device="meta", dtype=dtype) for shape in shapes]
-        out = torch.empty(made, device="meta", dtype=out_dtype or dtype)
-        return _clock.microseconds(name, (*args, *more), args, [out])
-
-    def test_its_rates_are_those_of_drawn_jobs(self):
-        sys.path.insert(0, str(beside.ROOT / "tools" / "workloads"))
-        self.addCleanup(sys.path.pop, 0)
-        from drawing import graph
-        self.assertEqual((_clock.LAUNCH_US, _clock.MEMORY_RATE, _clock.PRODUCT_RATE),
-                         (graph.LAUNCH_US, graph.MEMORY_RATE, graph.MATMUL_RATE))
-
-    def test_operators_take_what_they_launch_move_or_multiply(self):
-        self.assertEqual(self.takes("add", (10, 10), (10, 10), made=(10, 10)), 20)
-        self.assertEqual(self.takes("add", (4000, 10000), (4000, 10000), made=(4000, 10000)), 240e6 / 4e6)
-        product = 2 * 4096**3 / 6e8
-        self.assertEqual(self.takes("mm", (4096, 4096), (4096, 4096), made=(4096, 4096)), product)
-        self.assertEqual(self.takes("mm", (4096, 4096), (4096, 4096), made=(4096, 4096), dtype=torch.float32), 12 * product)
-        self.assertEqual(self.takes("addmm", (4096,), (4096, 4096), (4096, 4096), made=(4096, 4096)), product)
-        self.assertEqual(self.takes("bmm", (8, 2048, 2048), (8, 2048, 2048), made=(8, 2048, 2048)), product)
-        # With the type of what is made behind the matrices; and each expert's own rows, or columns.
-        self.assertEqual(self.takes("mm", (4096, 4096), (4096, 4096), made=(4096, 4096), out_dtype=torch.float32,
-                                    more=(torch.float32,)), product)
-        experts = ((65536, 1024), (64, 1024, 1024), (64,))
-        self.assertEqual(self.takes("_grouped_mm", *experts, made=(65536, 1024)), product)
-        self.assertEqual(self.takes("_grouped_mm", (1024, 65536), (65536, 1024), (64,), made=(64, 1024, 1024)), product)
-        attention = 4 * 16 * 4096 * 4096 * 128 / 6e8
-        heads = (1, 16, 4096, 128)
-        self.assertEqual(self.takes("_scaled_dot_product_flash_attention", heads, heads, heads, made=heads), attention)
-        self.assertEqual(self.takes("_scaled_dot_product_flash_attention_backward", heads, heads, heads, heads, made=heads),
-                         2.5 * attention)
-        for name in ("_flash_attention_forward", "_efficient_attention_forward"):
-            self.assertEqual(self.takes(name, *3 * ((1, 4096, 16, 128),), made=(1, 4096, 16, 128)), attention)
-        packed = 3 * ((4096, 16, 128),)
-        self.assertEqual(self.takes("_flash_attention_forward", *packed, made=packed[0], more=(None, None, 512, 512)),
-                         attention / 8)
-
-    def test_a_part_that_is_read_or_written_moves_alone(self):
-        table, rows = (1 << 20, 1024), (16, 1 << 12)
-        self.assertEqual(self.takes("embedding", table, rows, made=(*rows, 1024)), 2 * 16 * 2**12 * 2**10 * 2 / 4e6)
-        self.assertEqual(self.takes("index_copy_", table, (1, 1024), made=table), 20)
-        self.assertGreater(self.takes("add_", table, (1, 1024), made=table), 1000)
-
-    def test_convolutions_take_their_products_forward_backward_and_transposed(self):
-        image, weight, made = (16, 256, 128, 128), (512, 256, 3, 3), (16, 512, 128, 128)
-        forward = 2 * 16 * 512 * 128 * 128 * 256 * 9 / 6e8
-        steps = ([1, 1], [1, 1], [1, 1])
-        self.assertEqual(self.takes("convolution", image, weight, made=made, more=(None, *steps, False)), forward)
-        self.assertEqual(self.takes("convolution_backward", made, image, weight, made=image, more=(None, *steps, False)),
-                         2 * forward)
-        self.assertEqual(self.takes("convolution", made, weight, made=image, more=(None, *steps, True)), forward)
-
-
 @unittest.skipIf(torch is None or torch.version.cuda is None, "no torch with CUDA")
 @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
 class Programs(unittest.TestCase):
@@ -342,15 +267,6 @@ class Programs(unittest.TestCase):
         done = run(program=program)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
-
-    def test_the_recordings_clock_is_that_of_operators(self):
-        with tempfile.TemporaryDirectory() as folder:
-            trace = os.path.join(folder, "t.trace")
-            done = beside.run("-o", trace, program=MULTIPLIES)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            replayed = subprocess.run([os.environ["PLEAT_COMMAND"], "replay", trace, "--json"], check=True,
-                                      stdout=subprocess.PIPE)
-        self.assertAlmostEqual(json.loads(replayed.stdout)["recorded_seconds"], 100 * 2 * 8192**3 / 6e14 + 0.02, delta=0.001)
 
     def test_weights_are_the_same_where_they_move(self):
         self.runs(MOVES)

@@ -20,9 +20,6 @@ CHOOSE = frozenset((
     "isfinite", "isinf", "isnan", "bucketize", "searchsorted", "bernoulli"))
 # Those that say with one number that no gradient was infinite.
 LEAVES = frozenset(("_amp_foreach_non_finite_check_and_unscale_",))
-# Views that their schema does not call such, and what only tells the allocator of a use; tensors of nothing.
-NOT_COMPUTED = frozenset(("_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "lift", "record_stream"))
-EMPTY = ("empty", "new_empty")
 # Of a tensor whose contents are kept or drawn. Masks of experts are whole numbers, one a token, choice and expert.
 BYTES_MOST = 64 << 20
 BYTES_MOST_WHOLE = 1 << 30
@@ -56,7 +53,7 @@ def leaves(given, found):
 class Kind:
     """What is asked of each operator again and again."""
 
-    def __init__(self, function, seeded, inplace_view, has_kernel):
+    def __init__(self, function, seeded, has_kernel):
         self.name = function.overloadpacket.__name__
         self.text = str(function)
         self.seeded = seeded in function.tags
@@ -66,11 +63,6 @@ class Kind:
                         if str(parameter.type) == "Tensor"]
         self.written = [(place, parameter.name) for place, parameter in enumerate(function._schema.arguments)
                         if parameter.alias_info is not None and parameter.alias_info.is_write]
-        # Whether the GPU has anything to do for it: not for a view, for memory alone, nor where a tensor is asked what
-        # it is.
-        self.computes = (bool(self.written) or any(one.alias_info is None and "Tensor" in str(one.type)
-                                                   for one in function._schema.returns)) and not (
-            inplace_view in function.tags or self.name in NOT_COMPUTED or self.name.startswith(EMPTY))
 
     def of_writes(self, args, kwargs):
         """What it is given to write into."""
@@ -98,8 +90,7 @@ class Contents:
         known = self.kinds.get(function)
         if known is None:
             known = self.kinds[function] = Kind(
-                function, self.torch.Tag.nondeterministic_seeded, self.torch.Tag.inplace_view,
-                self.torch._C._dispatch_has_kernel_for_dispatch_key)
+                function, self.torch.Tag.nondeterministic_seeded, self.torch._C._dispatch_has_kernel_for_dispatch_key)
         return known
 
     def is_large(self, tensor):

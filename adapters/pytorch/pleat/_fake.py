@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 
-from . import (_checkpoints, _clock, _collectives, _contents, _data, _ends, _errors, _recording, _safetensors, _statistics,
+from . import (_checkpoints, _collectives, _contents, _data, _ends, _errors, _recording, _safetensors, _statistics,
                _stderr)
 
 MIB = 1 << 20
@@ -26,6 +26,7 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
 MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
+ALLOCATION_US = 30  # from one allocation to the next, as on an H200's host (D507)
 SEEN = "_pleat_seen"  # of a storage on the GPU
 PINNED = "_pleat_pinned"  # of one on the host without contents
 LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
@@ -74,7 +75,7 @@ class Recorder:
         self.begun = begun or (lambda iterations: None)
         self.lock = Lock()  # a storage may end while an event is added; threads come one after the other
         self.recording = _recording.Recording(path)
-        self.us = 0.0  # on the recording's clock
+        self.us = 0  # on the recording's clock
         self.ends = {}  # storage's key -> what tells its end
         self.address = 1 << 40
         self.statistics = _statistics.Statistics()
@@ -87,7 +88,7 @@ class Recorder:
 
     def add(self, action, address, bytes):
         is_last = self.recording.add({"action": action, "addr": address, "size": bytes, "stream": 0,
-                                      "time_us": int(self.us), "user_metadata": "iter=%d" % self.iterations})
+                                      "time_us": self.us, "user_metadata": "iter=%d" % self.iterations})
         if is_last:
             _stderr.say("pleat estimate: %d events of iterations 1 to %d are recorded, which is the most: what comes later is "
                         "not among the figures" % (_recording.EVENTS_MOST, 1 + self.iterations))
@@ -101,6 +102,7 @@ class Recorder:
                                       % self.recording.failure)
             address = self.address
             self.address += rounded(bytes) + 512
+            self.us += ALLOCATION_US
             self.live.value += rounded(bytes)
             for counter, amount in self.statistics.of(bytes, rounded(bytes)):
                 counter.add(amount)
@@ -336,11 +338,6 @@ def watching(torch, recorder):
                 recorder.seen(leaf.untyped_storage())
             if on_device and name in MULTIPLIES:
                 recorder.multiplies(workspace)
-            # While torch traces a function, a size that it is asked for is an operator of the trace.
-            if contents.kind(function).computes and torch._C._get_tracing_state() is None:
-                moved = [leaf for leaf in given if isinstance(leaf, FakeTensor) and leaf.device.type == "cuda"]
-                if moved or on_device:
-                    recorder.us += _clock.microseconds(name, args, moved, on_device)
             return result
 
         def without(self, function, args, kwargs):
