@@ -102,27 +102,25 @@ def enable(
 ):
     """Makes Pleat torch's CUDA allocator, for the rest of the process.
 
-    Before the first CUDA tensor: torch takes no other allocator later. `policy` is one of Pleat's
-    ("pleat", "native", "expandable" ...); `plan` a plan file, or "auto" to follow the plan that an earlier run
-    of this job left in the user's cache, else to learn, and to leave one (setting keep:off: only to learn);
-    `budget` the most
-    bytes of each device that Pleat may take, as a number or as "20GiB", 0 or None for all; `conf` Pleat's
-    settings ("key:value,...", or a dict {"small": "64k", "learn": False}, else the environment's PLEAT_CONF). `marks`: the first optimizer that
-    steps on a device says where an iteration ends there, until another one goes on without it. `save_plan`: a file for
-    the plan of what this run does, with which the next run's `plan` starts planned; it is written when
-    some iterations were recorded, or at the end. `record` iterations are recorded in any case (see save_plan() and save_trace()). In
-    names of plans %r stands for the rank, %w for how many there are, %d for the device, and, where it is written, %p
-    for the process; of a name with %w that has no plan for so many ranks none is followed.
-    `canary` proves that no two tensors share memory: all
-    of it is filled and verified on the GPU (see canary_errors()); slow, and not for programs that
-    capture CUDA graphs. `recompute="auto"` stays within the budget by computing some of the model's repeated
-    blocks again in backward, as few as possible; it learns in the first two iterations, in which the budget
-    does not hold yet, and needs optimizers' steps, or mark_step(). "offload" may copy what blocks save to the
-    host as well.
+    Before the first CUDA tensor: torch takes no other allocator later. `policy` is one of Pleat's ("pleat", "native",
+    "expandable" ...); `plan` a plan file, or "auto" to follow the plan that an earlier run of this job left in the
+    user's cache, else to learn, and to leave one (setting keep:off: only to learn); `budget` the most bytes of each
+    device that Pleat may take, as a number or as "20GiB", 0 or None for all; `conf` Pleat's settings
+    ("key:value,...", or a dict {"small": "64k", "learn": False}, else the environment's PLEAT_CONF). `marks`: the
+    first optimizer that steps on a device says where an iteration ends there, until another one goes on without it.
+    `save_plan`: a file for the plan of what this run does, with which the next run's `plan` starts planned; it is
+    written when some iterations were recorded, or at the end. `record` iterations are recorded in any case (see
+    save_plan() and save_trace()). In names of plans %r stands for the rank, %w for how many there are, %d for the
+    device, and, where it is written, %p for the process; of a name with %w that has no plan for so many ranks none is
+    followed. `canary` proves that no two tensors share memory: all of it is filled and verified on the GPU (see
+    canary_errors()); slow, and not for programs that capture CUDA graphs. `recompute="auto"` stays within the budget
+    by computing some of the model's repeated blocks again in backward, as few as possible; it learns in the first two
+    iterations, in which the budget does not hold yet, and needs optimizers' steps, or mark_step(). "offload" may copy
+    what blocks save to the host as well.
 
-    TypeError, ValueError or FileNotFoundError: an argument, or the plan, is wrong. UnavailableError: there is no
-    GPU, or this torch cannot be served. RuntimeError: torch has an allocator already, or Pleat is enabled with other arguments; with
-    these, or by a call without any (a notebook's cell that is run again, a script under `pleat run`),
+    TypeError, ValueError or FileNotFoundError: an argument, or the plan, is wrong. UnavailableError: there is no GPU,
+    or this torch cannot be served. RuntimeError: torch has an allocator already, or Pleat is enabled with other
+    arguments; with these, or by a call without any (a notebook's cell that is run again, a script under `pleat run`),
     nothing is done.
     """
     global _asked, _canary, _library, _recomputing, _saver, _steps
