@@ -40,8 +40,8 @@
     X("planned", "a request that got the place that a plan, or the iteration before, had for it")  \
     X("x", "what a job's sizes follow: its microbatch or its length")                              \
     X("recipe", "the part of a plan that says how each size follows x")                            \
-    X("layout", "where all of an iteration's requests lie; at another x the plan's own (kept), "   \
-                "one without views (contiguous) or with them (folded)")                            \
+    X("layout",                                                                                    \
+      "where all of an iteration's requests lie: without views (contiguous) or with (folded)")     \
     X("remaps", "maps of chunks that a layout has and the plan has not")                           \
     X("chunk", "2 MiB of physical memory, the least that the driver maps")                         \
     X("handle", "the driver's name for one or several chunks made at once")                        \

@@ -21,11 +21,11 @@
  *             small, lane or 0, window
  *   phases    label, begin at
  *
- * A plan with a recipe is of version 2, or 5 where a function has a least size, and has the
- * recipe's tables behind these (recipe.c); one with reusable space is of version 3, with that
- * (reuse.c); one with chunks that pass from stream to stream is of version 4, with those
- * (handover_table.c); others are of version 1. 16 more is the version of a plan that only answers
- * questions, 32 more that of one whose steady sequence is two iterations.
+ * A plan with a recipe is of version 6 and has the recipe's tables behind these (recipe.c); one
+ * with reusable space is of version 3, with that (reuse.c); one with chunks that pass from stream
+ * to stream is of version 4, with those (handover_table.c); others are of version 1. 16 more is the
+ * version of a plan that only answers questions, 32 more that of one whose steady sequence is two
+ * iterations. Recipes of versions 2 and 5 are not read any more.
  *
  * The fields are those of plan.h. Numbers are msgpack integers of the shortest form, so the same
  * plan gives the same bytes.
@@ -49,10 +49,9 @@
 
 #define NAME            "pleat plan"
 #define VERSION         1
-#define VERSION_ELASTIC 2
 #define VERSION_REUSE   3
 #define VERSION_HANDED  4
-#define VERSION_FLOORED 5
+#define VERSION_ELASTIC 6
 /* Are added to the version. */
 #define ANSWERS_ONLY 16
 #define UNROLLED     32
@@ -193,12 +192,10 @@ static void put_plan(pleat__pack_writer *writer, const pleat_plan *plan)
     };
     bool reuse = plan->recipe == NULL && plan->reusable_count > 0;
     bool handed = plan->recipe == NULL && !reuse && plan->handed_count > 0;
-    bool floored = plan->recipe != NULL && pleat__recipe_is_floored(plan->recipe);
-    uint32_t version = floored                ? VERSION_FLOORED
-                       : plan->recipe != NULL ? VERSION_ELASTIC
-                       : reuse                ? VERSION_REUSE
-                       : handed               ? VERSION_HANDED
-                                              : VERSION;
+    uint32_t version = plan->recipe != NULL ? VERSION_ELASTIC
+                       : reuse              ? VERSION_REUSE
+                       : handed             ? VERSION_HANDED
+                                            : VERSION;
     version += (plan->answers_only ? ANSWERS_ONLY : 0) + (plan->unroll - 1) * UNROLLED;
     pleat__pack_put_header(writer, NAME, version, header, HEADER_NUMBERS);
     pleat__pack_put_texts(writer, 1, give_options, plan);
@@ -419,10 +416,13 @@ static pleat_result take_version(reader *r)
     r->version -= r->plan->unroll == 2 ? UNROLLED : 0;
     r->plan->answers_only = r->version > ANSWERS_ONLY;
     r->version -= r->plan->answers_only ? ANSWERS_ONLY : 0;
-    return r->version <= VERSION_FLOORED
-               ? PLEAT_OK
-               : pleat__fail(PLEAT_E_ABI, "'%s': there is no version %u of a plan", r->pack.path,
-                             found);
+    bool known = r->version == VERSION || r->version == VERSION_REUSE ||
+                 r->version == VERSION_HANDED || r->version == VERSION_ELASTIC;
+    return known ? PLEAT_OK
+                 : pleat__fail(PLEAT_E_ABI,
+                               "'%s': a plan of version %u, which this Pleat does not read: make "
+                               "the plan again with this Pleat",
+                               r->pack.path, found);
 }
 
 /* Before memory is taken for them: gzipped, a file of 2 GiB of empty labels is one of 2 MiB. */
@@ -457,7 +457,7 @@ static pleat_result check_counts(const reader *r, const uint64_t *header)
 static pleat_result read_header(reader *r, uint64_t *header)
 {
     pleat_plan *plan = r->plan;
-    r->version = VERSION_FLOORED + ANSWERS_ONLY + UNROLLED;
+    r->version = VERSION_ELASTIC + ANSWERS_ONLY + UNROLLED;
     PLEAT_TRY(pleat__pack_versions(&r->pack, NAME, VERSION, &r->version, header, HEADER_NUMBERS));
     PLEAT_TRY(take_version(r));
     cursor c = {header, true};
@@ -499,8 +499,8 @@ static pleat_result read_all(reader *r)
         read_sequence(r, &plan->first, header[HEADER_FIRST_SLOTS], header[HEADER_FIRST_PHASES]));
     PLEAT_TRY(
         read_sequence(r, &plan->steady, header[HEADER_STEADY_SLOTS], header[HEADER_STEADY_PHASES]));
-    if (r->version == VERSION_ELASTIC || r->version == VERSION_FLOORED)
-        PLEAT_TRY(pleat__recipe_take(&r->pack, r->version == VERSION_FLOORED, plan));
+    if (r->version == VERSION_ELASTIC)
+        PLEAT_TRY(pleat__recipe_take(&r->pack, plan));
     if (r->version == VERSION_REUSE)
         PLEAT_TRY(pleat__reuse_take(&r->pack, plan));
     if (r->version == VERSION_HANDED)

@@ -82,7 +82,8 @@ static pleat_result lay_contiguous(const pleat__problem *problem, const uint64_t
     return mark_pages(problem, chunk, arena, layout);
 }
 
-void pleat__fold_tries_free(pleat__arena *arena, pleat__try *tries, uint32_t count)
+/* Frees the tries and their views; their places, which they share, are the caller's. */
+static void free_tries(pleat__arena *arena, pleat__try *tries, uint32_t count)
 {
     for (uint32_t i = 0; tries != NULL && i < count; i++) {
         pleat__arena_free(arena, tries[i].views);
@@ -102,7 +103,7 @@ typedef struct folding {
 
 static void free_folding(folding *f)
 {
-    pleat__fold_tries_free(f->arena, f->tries, f->jobs.count);
+    free_tries(f->arena, f->tries, f->jobs.count);
     pleat__arena_free(f->arena, f->next.views);
     pleat__arena_free(f->arena, f->next.starts);
     pleat__arena_free(f->arena, f->next.places);
@@ -184,12 +185,15 @@ static uint64_t base_end(const pleat__fold_jobs *jobs, const pleat__try *tries)
     return end;
 }
 
-pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs, const pleat__try *tries,
-                                  uint64_t *places, uint64_t view_page, pleat__layout *layout)
+/* Puts the jobs' tries together, all views behind all base pages and at the options' page or above.
+ * `layout` has places. */
+static pleat_result assemble(folding *f, pleat__layout *layout)
 {
+    const pleat__fold_jobs *jobs = &f->jobs;
     const pleat__problem *problem = jobs->problem;
-    uint64_t base = base_end(jobs, tries), chunk = jobs->chunk, views = 0;
-    base = view_page > base ? view_page : base;
+    const pleat__try *tries = f->tries;
+    uint64_t base = base_end(jobs, tries), chunk = jobs->chunk, views = 0, *places = f->places;
+    base = f->options->view_page > base ? f->options->view_page : base;
     for (uint32_t j = 0; j < jobs->count; j++)
         views += tries[j].view_pages;
     PLEAT_TRY(allocate(layout, problem->count, base, base + views, jobs->arena));
@@ -231,7 +235,7 @@ static pleat_result fold(folding *f, pleat__layout *layout)
         return PLEAT_OK;
     pleat__layout folded = {.places = layout->places, .floor_chunks = floor, .work = layout->work};
     pleat__arena_free(f->arena, layout->pages);
-    pleat_result result = pleat__fold_assemble(&f->jobs, f->tries, f->places, 0, &folded);
+    pleat_result result = assemble(f, &folded);
     *layout = folded;
     return result;
 }

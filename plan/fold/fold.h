@@ -38,6 +38,7 @@ static inline uint64_t pleat__fold_cost(uint32_t chunks, uint32_t alias_pages)
 
 typedef struct pleat__fold_options {
     uint64_t chunk_bytes; /* a multiple of every item's alignment; not 0 */
+    uint64_t view_page;   /* the views are at this page of the window or above */
     uint32_t max_maps;    /* most alias pages; 0: no limit */
     bool contiguous;      /* no views at all: only the page table of the placement */
 } pleat__fold_options;
@@ -64,23 +65,6 @@ PLEAT_NODISCARD pleat_result pleat__fold_make(const pleat__problem *problem, con
                                               const pleat__fold_options *options,
                                               pleat__arena *arena, pleat__layout *out);
 void pleat__layout_free(pleat__layout *layout, pleat__arena *arena);
-
-/* How a layout is to be made in one pass: no search. */
-typedef struct pleat__fold_choice {
-    uint64_t chunk_bytes;
-    const uint8_t *high;      /* of each item: 1: it takes the highest hole, 0: the lowest */
-    const uint32_t *reserved; /* items placed ahead of all others, in this order */
-    uint32_t reserved_count;
-    uint64_t view_page; /* the views are at this page or above */
-    bool contiguous;    /* no views */
-} pleat__fold_choice;
-
-/* The layout that the choice gives. Items in order of birth, so that it never takes many more
- * chunks than max-live. *stuck is the first item that found no room in the chunks there were to
- * begin with, UINT32_MAX when all did. As pleat__fold_make otherwise. */
-PLEAT_NODISCARD pleat_result pleat__fold_once(const pleat__problem *problem,
-                                              const pleat__fold_choice *choice, pleat__arena *arena,
-                                              pleat__layout *out, uint32_t *stuck);
 
 /* The chunks that no layout can do without: max-live, stream by stream, in chunks. */
 PLEAT_NODISCARD pleat_result pleat__floor_chunks(const pleat__problem *problem,

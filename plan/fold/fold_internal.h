@@ -123,16 +123,6 @@ PLEAT_NODISCARD pleat_result pleat__sweep_run(pleat__sweep *sweep, const uint8_t
                                               const pleat__sweep_limits *limits, pleat__try *out,
                                               bool *done, uint32_t *stuck);
 
-/* fold.c: frees the tries and their views; their places, which they share, are the caller's. NULL
- * is allowed. */
-void pleat__fold_tries_free(pleat__arena *arena, pleat__try *tries, uint32_t count);
-
-/* fold.c: puts the jobs' tries together, all views behind all base pages and at page `view_page` or
- * above. places[problem->count] are those of the tries; layout is empty, or has places. */
-PLEAT_NODISCARD pleat_result pleat__fold_assemble(const pleat__fold_jobs *jobs,
-                                                  const pleat__try *tries, uint64_t *places,
-                                                  uint64_t view_page, pleat__layout *layout);
-
 /* search.c: sweeps until one takes no more chunks than the floor and no maps, or the work of a pass
  * is spent. `best` holds what is to be beaten, and then what did. */
 PLEAT_NODISCARD pleat_result pleat__fold_search(pleat__fold_job *job, pleat__try *best,

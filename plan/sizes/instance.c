@@ -3,9 +3,7 @@
  *
  * COPY     Everything but sizes, places and memory is the plan's own: sequences, lives, phases.
  * LAY OUT  layout.c, around the places that no x changes.
- * CHOOSE   A smaller x may also keep every place of the plan: then nothing is mapped anew, and the
- *          pages that only larger requests reach are not needed. Which of the two it is goes by
- *          cost: a chunk against so many maps.
+ * KEPT     A job that follows the plan at a smaller x keeps its places: what that takes is told.
  * PROVE    An instance is verified like any plan: a recipe may come from a file.
  */
 #include <plan/sizes/layout.h>
@@ -125,7 +123,7 @@ static pleat_result set_all_sizes(making *m)
     return PLEAT_OK;
 }
 
-/* --- keeping the plan's places -----------------------------------------------------------------*/
+/* --- with the plan's places --------------------------------------------------------------------*/
 
 /* Marks what an item of `size` bytes at the plan's place reaches: pages, and the chunks behind. */
 static void mark(const pleat_plan *plan, const uint32_t *table, uint64_t place, uint64_t size,
@@ -177,51 +175,7 @@ static pleat_result count_kept(const making *m, uint8_t *chunks, uint32_t *count
     return PLEAT_OK;
 }
 
-/* The plan's layout without the chunks that are not needed. Chunks have the number of their home
- * page, as layouts number them. */
-static pleat_result take_kept(making *m, const uint8_t *chunks)
-{
-    const pleat_plan *plan = m->plan;
-    pleat__layout *layout = &m->layout;
-    uint64_t pages = plan->virtual_bytes / plan->chunk_bytes;
-    uint64_t count = plan->physical_bytes / plan->chunk_bytes;
-    uint32_t *table, *home = pleat__arena_calloc(m->scratch, count + 1, sizeof *home);
-    pleat_result result = home == NULL ? no_memory(plan) : PLEAT_OK;
-    if (result == PLEAT_OK)
-        result = pleat__plan_page_table(plan, m->scratch, &table);
-    if (result != PLEAT_OK)
-        goto out;
-    pleat__arena_free(m->scratch, layout->pages);
-    layout->pages = table;
-    layout->page_count = (uint32_t)pages;
-    layout->base_pages = 0;
-    layout->alias_pages = 0;
-    for (uint32_t i = 0; i < plan->map_count; i++)
-        for (uint32_t c = 0; c < plan->handles[plan->maps[i].handle].chunks; c++)
-            if (plan->maps[i].alias == 0) {
-                uint32_t chunk = plan->handles[plan->maps[i].handle].first_chunk + c;
-                home[chunk] = (uint32_t)plan->maps[i].page + c;
-                if (home[chunk] >= layout->base_pages)
-                    layout->base_pages = home[chunk] + 1;
-            }
-    for (uint64_t page = 0; page < pages; page++) {
-        uint32_t chunk = table[page];
-        if (chunk != UINT32_MAX)
-            table[page] = chunks[chunk] != 0 ? home[chunk] : PLEAT__NO_CHUNK;
-        layout->alias_pages += table[page] != PLEAT__NO_CHUNK && table[page] != page;
-    }
-    for (uint32_t i = 0; i < m->job.problem.count; i++) {
-        uint64_t size, place = place_in_plan(m, i, &size);
-        layout->places[i] = m->job.items[i].size == 0 ? 0 : place;
-    }
-    m->report.layout = PLEAT__INSTANCE_KEPT;
-out:
-    pleat__arena_free(m->scratch, home);
-    return result;
-}
-
-/* Keeps the plan's places where that costs less than what was laid out. */
-static pleat_result keep_or_take(making *m)
+static pleat_result measure_kept(making *m)
 {
     uint64_t count = m->plan->physical_bytes / m->plan->chunk_bytes;
     uint8_t *chunks = pleat__arena_calloc(m->scratch, count + 1, 1);
@@ -229,14 +183,8 @@ static pleat_result keep_or_take(making *m)
     if (chunks == NULL)
         return no_memory(m->plan);
     pleat_result result = count_kept(m, chunks, &kept);
-    if (result == PLEAT_OK && kept != UINT32_MAX) {
+    if (result == PLEAT_OK && kept != UINT32_MAX)
         m->report.kept_bytes = kept * m->plan->chunk_bytes;
-        if (pleat__fold_cost(kept, 0) <=
-            pleat__fold_cost(m->layout.chunks, m->layout.alias_pages)) {
-            m->layout.chunks = kept;
-            result = take_kept(m, chunks);
-        }
-    }
     pleat__arena_free(m->scratch, chunks);
     return result;
 }
@@ -313,7 +261,7 @@ pleat_result pleat__elastic_fill(pleat__elastic_job *job, const pleat__layout *l
 static uint32_t count_remaps(const making *m)
 {
     uint32_t views = 0;
-    if (m->report.layout == PLEAT__INSTANCE_KEPT)
+    if (pleat__x_equal(m->x, &m->recipe->reference)) /* it is the plan's own */
         return 0;
     for (uint32_t i = 0; i < m->out->map_count; i++)
         views += m->out->maps[i].alias != 0;
@@ -332,13 +280,11 @@ static pleat_result copy_recipe(making *m)
     to->steady = arrays.steady;
     to->first = arrays.first;
     to->hosts = arrays.hosts;
-    to->choices = arrays.choices;
     if (to->functions == NULL)
         return no_memory(m->plan);
     memcpy(to->steady, from->steady, m->plan->steady.slot_count * sizeof *to->steady);
     memcpy(to->first, from->first, m->plan->first.slot_count * sizeof *to->first);
     memcpy(to->hosts, from->hosts, m->plan->first.slot_count * sizeof *to->hosts);
-    memcpy(to->choices, from->choices, from->choice_count * sizeof *to->choices);
     return PLEAT_OK;
 }
 
@@ -348,11 +294,9 @@ static pleat_result make(making *m, const pleat__instance_options *options)
     PLEAT_TRY(set_all_sizes(m));
     PLEAT_TRY(pleat__elastic_job_make(m->out, m->recipe->prologue, m->recipe->view_page, m->scratch,
                                       &m->job));
-    PLEAT_TRY(pleat__elastic_lay_out(&m->job, m->recipe, m->x, &m->layout));
-    m->report.layout =
-        m->layout.alias_pages > 0 ? PLEAT__INSTANCE_FOLDED : PLEAT__INSTANCE_CONTIGUOUS;
+    PLEAT_TRY(pleat__elastic_lay_out(&m->job, &m->layout));
     m->report.floor_bytes = m->layout.floor_chunks * m->plan->chunk_bytes;
-    PLEAT_TRY(keep_or_take(m));
+    PLEAT_TRY(measure_kept(m));
     PLEAT_TRY(keep_places(m));
     bool first = options != NULL && options->first;
     PLEAT_TRY(pleat__elastic_fill(&m->job, &m->layout, first ? m->recipe->hosts : NULL, m->out));

@@ -1,6 +1,5 @@
 /*
- * layout.h: layouts of an elastic plan: from its slots' sizes at one x to places, by the
- * choices of its recipe.
+ * layout.h: layouts of an elastic plan: from its slots' sizes at one x to places.
  */
 #ifndef PLEAT_PLAN_SIZES_LAYOUT_H
 #define PLEAT_PLAN_SIZES_LAYOUT_H
@@ -14,8 +13,6 @@ typedef struct pleat__elastic_job {
     pleat__arena *scratch;
     pleat__item *items; /* persistent slots of `first`, steady slots, lanes */
     uint32_t *slots;    /* of each item: index of the slot, or of the lane */
-    uint32_t *lives;    /* in events */
-    uint8_t *high;
     uint32_t persistents;
     uint32_t lanes_from; /* the first item that is a lane */
     uint64_t view_page;
@@ -29,16 +26,9 @@ PLEAT_NODISCARD pleat_result pleat__elastic_job_make(const pleat_plan *plan, uin
                                                      pleat__elastic_job *out);
 void pleat__elastic_job_free(pleat__elastic_job *job);
 
-/* The best choice for the job's sizes: of those that the recipe has, and where none is good enough
- * those that about `work` units of search find (fold.h). x is left to the caller. */
-PLEAT_NODISCARD pleat_result pleat__elastic_choose(pleat__elastic_job *job,
-                                                   const pleat__recipe *recipe, uint64_t work,
-                                                   pleat__choice *best);
-/* The layout of whichever choice is best, those whose x is nearest first, in few sweeps; then with
- * more reserved where that did not do. */
-PLEAT_NODISCARD pleat_result pleat__elastic_lay_out(pleat__elastic_job *job,
-                                                    const pleat__recipe *recipe, const pleat__x *x,
-                                                    pleat__layout *out);
+/* The layout at the job's sizes: the same for the same sizes, in bounded time. PLEAT_E_NO_MEMORY,
+ * PLEAT_E_LIMIT. */
+PLEAT_NODISCARD pleat_result pleat__elastic_lay_out(pleat__elastic_job *job, pleat__layout *out);
 
 /* instance.c: what a plan needs besides its places, which are in it: max-live, the places
  * of `first` unless `hosts` is NULL, handles and maps. */

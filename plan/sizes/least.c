@@ -37,13 +37,19 @@ static bool seen_at(const pleat__recipe *recipe, const pleat__x *x, pleat__x *se
             seen_of(x->v, recipe->lowest.v, recipe->highest.v, recipe->reference.v, &seen->v));
 }
 
+static uint32_t life_of(const pleat__elastic_job *job, uint32_t item)
+{
+    const pleat__item *i = &job->items[item];
+    return i->end <= i->begin ? job->problem.horizon - i->begin + i->end : i->end - i->begin;
+}
+
 /* Workspaces no larger than at `seen`. */
 static void hold_back(pleat__elastic_job *job, const pleat__recipe *recipe, const pleat__x *seen)
 {
     for (uint32_t i = job->persistents; i < job->lanes_from; i++) {
         uint32_t function = recipe->steady[job->slots[i]];
         uint64_t size;
-        if (job->lives[i] <= WORKSPACE && function != PLEAT__NO_FUNCTION &&
+        if (life_of(job, i) <= WORKSPACE && function != PLEAT__NO_FUNCTION &&
             pleat__function_at(&recipe->functions[function], seen, &size) &&
             pleat__round_up(size, PLEAT__ALIGNMENT, &size) && size < job->items[i].size)
             job->items[i].size = size;

@@ -6,7 +6,6 @@
  *   fit        functions of x (fit.c); what has none becomes dynamic, what has one and was
  *              dynamic in its own trace gets a slot
  *   recipe     functions, hosts of the early requests, range, the places of the prologue
- *   choices    the best way to lay out some x over the range (layout.c)
  *   lay out    the plan itself is the instance at the reference x
  */
 #include <plan/sizes/planner_internal.h>
@@ -18,8 +17,6 @@
 #include <plan/sizes/recipe.h>
 #include <plan/sizes/sums.h>
 #include <string.h>
-
-#define CHOICES 4 /* each takes so much of the time for the search, where it needs it */
 
 /* --- the recipe --------------------------------------------------------------------------------*/
 
@@ -302,8 +299,6 @@ static pleat_result make_lanes(pleat__planning *p)
     return result;
 }
 
-/* --- choices -----------------------------------------------------------------------------------*/
-
 static pleat_result job_at(pleat__planning *p, const pleat__x *x, pleat__elastic_job *job)
 {
     PLEAT_TRY(size_plan(p, x));
@@ -322,69 +317,6 @@ static pleat_result set_view_page(pleat__planning *p)
     p->recipe->view_page = chunks + chunks / 8ull + 64;
     pleat__elastic_job_free(&job);
     return result;
-}
-
-static pleat_result add_choice(pleat__planning *p, const pleat__x *x, uint64_t work)
-{
-    pleat__recipe *recipe = p->recipe;
-    pleat__elastic_job job;
-    for (uint32_t i = 0; i < recipe->choice_count; i++)
-        if (pleat__x_equal(&recipe->choices[i].x, x))
-            return PLEAT_OK;
-    if (recipe->choice_count == PLEAT__CHOICES_MOST)
-        return PLEAT_OK;
-    PLEAT_TRY(job_at(p, x, &job));
-    pleat__choice *choice = &recipe->choices[recipe->choice_count];
-    pleat_result result = pleat__elastic_choose(&job, recipe, work, choice);
-    choice->x = *x;
-    recipe->choice_count += result == PLEAT_OK;
-    pleat__elastic_job_free(&job);
-    return result;
-}
-
-/* What was found later may be better for an x that came before. */
-static pleat_result share_choices(pleat__planning *p)
-{
-    pleat__recipe *recipe = p->recipe;
-    for (uint32_t i = 0; i < recipe->choice_count; i++) {
-        pleat__elastic_job job;
-        pleat__choice best;
-        PLEAT_TRY(job_at(p, &recipe->choices[i].x, &job));
-        pleat_result result = pleat__elastic_choose(&job, recipe, 0, &best);
-        pleat__elastic_job_free(&job);
-        PLEAT_TRY(result);
-        best.x = recipe->choices[i].x;
-        recipe->choices[i] = best;
-    }
-    return PLEAT_OK;
-}
-
-/* The next u behind one: half as much again, then twice the one before that. */
-static bool step_up(pleat__fraction u, uint32_t step, pleat__fraction *next)
-{
-    const pleat__fraction by = step % 2 == 0 ? (pleat__fraction){3, 2} : (pleat__fraction){4, 3};
-    return pleat__fraction_multiply(u, by, next);
-}
-
-/* From the lowest to the highest u at the reference's v; and the reference. */
-static pleat_result make_choices(pleat__planning *p)
-{
-    pleat__recipe *recipe = p->recipe;
-    pleat__x x = recipe->reference;
-    uint32_t steps = 0;
-    x.u = recipe->lowest.u;
-    while (steps < PLEAT__CHOICES_MOST && pleat__fraction_compare(x.u, recipe->highest.u) <= 0 &&
-           step_up(x.u, steps, &x.u))
-        steps++;
-    uint64_t work = (uint64_t)(p->plan_options.seconds * PLEAT__WORK_PER_SECOND / CHOICES);
-    PLEAT_TRY(add_choice(p, &recipe->reference, work));
-    x.u = recipe->lowest.u;
-    for (uint32_t i = 0; i < steps; i++) {
-        PLEAT_TRY(add_choice(p, &x, work));
-        if (!step_up(x.u, i, &x.u))
-            break;
-    }
-    return share_choices(p);
 }
 
 /* --- the plan ----------------------------------------------------------------------------------*/
@@ -424,7 +356,7 @@ static pleat_result lay_out(pleat__planning *p)
     pleat__layout layout = {0};
     pleat__plan_step(p->watch, "lay out");
     PLEAT_TRY(job_at(p, &p->recipe->reference, &job));
-    pleat_result result = pleat__elastic_lay_out(&job, p->recipe, &p->recipe->reference, &layout);
+    pleat_result result = pleat__elastic_lay_out(&job, &layout);
     if (result == PLEAT_OK) {
         keep_places(&job, &layout, p->plan);
         result = pleat__elastic_fill(&job, &layout, p->recipe->hosts, p->plan);
@@ -440,9 +372,8 @@ static pleat_result note_options(pleat__planning *p)
 {
     char text[160];
     int length =
-        pleat__format(text, sizeof text, "elastic chunk=%llu seconds=%.9g lane-margin=%.9g",
-                      (unsigned long long)p->plan->chunk_bytes, p->plan_options.seconds,
-                      p->plan_options.lane_margin);
+        pleat__format(text, sizeof text, "elastic chunk=%llu lane-margin=%.9g",
+                      (unsigned long long)p->plan->chunk_bytes, p->plan_options.lane_margin);
     p->plan->options = pleat__arena_alloc(p->plan->arena, (size_t)length + 1);
     if (p->plan->options == NULL)
         return pleat__no_recipe(p);
@@ -485,8 +416,6 @@ static pleat_result fill_plan(pleat__planning *p)
     PLEAT_TRY(make_lanes(p));
     PLEAT_TRY(pleat__elastic_place_prologue(plan, p->scratch));
     PLEAT_TRY(set_view_page(p));
-    pleat__plan_step(p->watch, "choices");
-    PLEAT_TRY(make_choices(p));
     PLEAT_TRY(lay_out(p));
     pleat__plan_step(p->watch, "verify");
     return pleat_plan_verify(plan, trace);

@@ -1,16 +1,14 @@
 /*
  * recipe.c: recipes in memory and in plan files.
  *
- * FORMAT   Behind the tables of a plan file of version 2 or 5 (format.c), as tables of their own:
+ * FORMAT   Behind the tables of a plan file of version 6 (format.c), as tables of their own:
  *
- *   numbers    parameters, prologue, named, view page, counts: functions, choices, reserved;
- *              reference, lowest, highest: u over, u under, v over, v under of each
- *   functions  six coefficients, divisor, exact, most or 0, and in version 5 least; a coefficient k
- *              is kept as 2 k, or as -2 k - 1 when it is negative
+ *   numbers    parameters, prologue, named, view page, count of functions; reference, lowest,
+ *              highest: u over, u under, v over, v under of each
+ *   functions  six coefficients, divisor, exact, most or 0, least; a coefficient k is kept as 2 k,
+ *              or as -2 k - 1 when it is negative
  *   first      function or 0, host or 0, of each slot of `first`
  *   steady     function or 0, of each steady slot
- *   choices    u over, u under, v over, v under, life, folded, how many of the reserved
- *   reserved   item, choice by choice
  *
  * READING  Every number is held against its bounds here; that the plan is its recipe's instance is
  * verify.c's to say.
@@ -25,14 +23,11 @@ enum {
     NUMBER_NAMED,
     NUMBER_VIEW_PAGE,
     NUMBER_FUNCTIONS,
-    NUMBER_CHOICES,
-    NUMBER_RESERVED,
     NUMBER_X, /* reference, lowest, highest: four each */
     NUMBERS = NUMBER_X + 12,
 };
 
 #define FUNCTION_NUMBERS (PLEAT__TERMS + 4)
-#define CHOICE_NUMBERS   7
 
 pleat_result pleat__recipe_new(pleat_plan *plan)
 {
@@ -43,10 +38,7 @@ pleat_result pleat__recipe_new(pleat_plan *plan)
     recipe->steady = pleat__arena_alloc(plan->arena, (steady + 1) * sizeof *recipe->steady);
     recipe->first = pleat__arena_alloc(plan->arena, (first + 1) * sizeof *recipe->first);
     recipe->hosts = pleat__arena_alloc(plan->arena, (first + 1) * sizeof *recipe->hosts);
-    recipe->choices =
-        pleat__arena_calloc(plan->arena, PLEAT__CHOICES_MOST, sizeof *recipe->choices);
-    if (recipe->steady == NULL || recipe->first == NULL || recipe->hosts == NULL ||
-        recipe->choices == NULL)
+    if (recipe->steady == NULL || recipe->first == NULL || recipe->hosts == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a recipe of %llu requests",
                            (unsigned long long)(first + steady));
     for (uint32_t i = 0; i < steady; i++)
@@ -130,37 +122,6 @@ static void give_steady(const void *context, uint64_t index, uint64_t *row)
     row[0] = or_zero(((const pleat__recipe *)context)->steady[index]);
 }
 
-static void give_choice(const void *context, uint64_t index, uint64_t *row)
-{
-    const pleat__choice *choice = &((const pleat__recipe *)context)->choices[index];
-    put_x(&choice->x, row);
-    row[4] = choice->life;
-    row[5] = choice->folded;
-    row[6] = choice->reserved_count;
-}
-
-static void give_reserved(const void *context, uint64_t index, uint64_t *row)
-{
-    const pleat__choice *choice = ((const pleat__recipe *)context)->choices;
-    for (; index >= choice->reserved_count; choice++)
-        index -= choice->reserved_count;
-    row[0] = choice->reserved[index];
-}
-
-bool pleat__recipe_is_floored(const pleat__recipe *recipe)
-{
-    bool floored = false;
-    for (uint32_t f = 0; f < recipe->function_count; f++)
-        floored = floored || recipe->functions[f].least != 0;
-    return floored;
-}
-
-/* Without the last where no function has a least size. */
-static uint32_t function_numbers(bool floored)
-{
-    return floored ? FUNCTION_NUMBERS : FUNCTION_NUMBERS - 1;
-}
-
 void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan)
 {
     const pleat__recipe *recipe = plan->recipe;
@@ -170,32 +131,23 @@ void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan)
         [NUMBER_NAMED] = recipe->named,
         [NUMBER_VIEW_PAGE] = recipe->view_page,
         [NUMBER_FUNCTIONS] = recipe->function_count,
-        [NUMBER_CHOICES] = recipe->choice_count,
     };
-    for (uint32_t i = 0; i < recipe->choice_count; i++)
-        numbers[NUMBER_RESERVED] += recipe->choices[i].reserved_count;
     put_x(&recipe->reference, numbers + NUMBER_X);
     put_x(&recipe->lowest, numbers + NUMBER_X + 4);
     put_x(&recipe->highest, numbers + NUMBER_X + 8);
     pleat__pack_put_rows(writer, NUMBERS, 1, give_number, numbers);
-    pleat__pack_put_rows(writer, recipe->function_count,
-                         function_numbers(pleat__recipe_is_floored(recipe)), give_function, recipe);
+    pleat__pack_put_rows(writer, recipe->function_count, FUNCTION_NUMBERS, give_function, recipe);
     pleat__pack_put_rows(writer, plan->first.slot_count, 2, give_first, recipe);
     pleat__pack_put_rows(writer, plan->steady.slot_count, 1, give_steady, recipe);
-    pleat__pack_put_rows(writer, recipe->choice_count, CHOICE_NUMBERS, give_choice, recipe);
-    pleat__pack_put_rows(writer, numbers[NUMBER_RESERVED], 1, give_reserved, recipe);
 }
 
 /* --- reading -----------------------------------------------------------------------------------*/
 
 typedef struct reader {
     pleat__pack_reader *pack;
-    bool floored;
     pleat_plan *plan;
     pleat__recipe *recipe;
     uint64_t numbers[NUMBERS];
-    uint32_t choice; /* whose reserved items are being read */
-    uint32_t reserved;
 } reader;
 
 static pleat_result out_of_range(void)
@@ -230,7 +182,7 @@ static pleat_result take_function(void *context, uint64_t index, const uint64_t 
     f->divisor = row[PLEAT__TERMS];
     f->exact = row[PLEAT__TERMS + 1];
     f->most = row[PLEAT__TERMS + 2] == 0 ? UINT64_MAX : row[PLEAT__TERMS + 2] - 1;
-    f->least = r->floored ? row[PLEAT__TERMS + 3] : 0;
+    f->least = row[PLEAT__TERMS + 3];
     return f->divisor == 0 || f->divisor > INT64_MAX || f->exact > 1 ? out_of_range() : PLEAT_OK;
 }
 
@@ -256,32 +208,6 @@ static pleat_result take_steady(void *context, uint64_t index, const uint64_t *r
     return fits ? PLEAT_OK : out_of_range();
 }
 
-static pleat_result take_choice(void *context, uint64_t index, const uint64_t *row)
-{
-    pleat__choice *choice = &((reader *)context)->recipe->choices[index];
-    bool fits = take_x(row, &choice->x) && row[4] <= UINT32_MAX && row[5] <= 1 &&
-                row[6] <= PLEAT__RESERVED_MOST;
-    choice->life = (uint32_t)row[4];
-    choice->folded = (uint32_t)row[5];
-    choice->reserved_count = (uint32_t)row[6];
-    return fits ? PLEAT_OK : out_of_range();
-}
-
-static pleat_result take_reserved(void *context, uint64_t index, const uint64_t *row)
-{
-    reader *r = context;
-    (void)index;
-    while (r->choice < r->recipe->choice_count &&
-           r->reserved == r->recipe->choices[r->choice].reserved_count) {
-        r->choice++;
-        r->reserved = 0;
-    }
-    if (r->choice == r->recipe->choice_count || row[0] > UINT32_MAX)
-        return out_of_range();
-    r->recipe->choices[r->choice].reserved[r->reserved++] = (uint32_t)row[0];
-    return PLEAT_OK;
-}
-
 static pleat_result take_numbers(reader *r)
 {
     pleat__recipe *recipe = r->recipe;
@@ -292,9 +218,7 @@ static pleat_result take_numbers(reader *r)
         n[NUMBER_PROLOGUE] <= r->plan->steady.slot_count && n[NUMBER_NAMED] <= 1 &&
         n[NUMBER_VIEW_PAGE] <= PLEAT__PAGES_MOST &&
         n[NUMBER_FUNCTIONS] <= (uint64_t)r->plan->first.slot_count + r->plan->steady.slot_count &&
-        n[NUMBER_FUNCTIONS] <= (r->pack->size - r->pack->at) / function_numbers(r->floored) &&
-        n[NUMBER_CHOICES] <= PLEAT__CHOICES_MOST &&
-        n[NUMBER_RESERVED] <= PLEAT__CHOICES_MOST * PLEAT__RESERVED_MOST &&
+        n[NUMBER_FUNCTIONS] <= (r->pack->size - r->pack->at) / FUNCTION_NUMBERS &&
         take_x(n + NUMBER_X, &recipe->reference) && take_x(n + NUMBER_X + 4, &recipe->lowest) &&
         take_x(n + NUMBER_X + 8, &recipe->highest);
     if (!fits || !pleat__x_in_range(recipe, &recipe->reference))
@@ -304,7 +228,6 @@ static pleat_result take_numbers(reader *r)
     recipe->named = (uint32_t)n[NUMBER_NAMED];
     recipe->view_page = n[NUMBER_VIEW_PAGE];
     recipe->function_count = (uint32_t)n[NUMBER_FUNCTIONS];
-    recipe->choice_count = (uint32_t)n[NUMBER_CHOICES];
     recipe->functions = pleat__arena_calloc(r->plan->arena, recipe->function_count + 1ull,
                                             sizeof *recipe->functions);
     return recipe->functions != NULL
@@ -313,23 +236,14 @@ static pleat_result take_numbers(reader *r)
                              recipe->function_count);
 }
 
-pleat_result pleat__recipe_take(pleat__pack_reader *pack, bool floored, pleat_plan *plan)
+pleat_result pleat__recipe_take(pleat__pack_reader *pack, pleat_plan *plan)
 {
-    reader r = {.pack = pack, .floored = floored, .plan = plan};
-    uint64_t reserved = 0;
+    reader r = {.pack = pack, .plan = plan};
     PLEAT_TRY(pleat__recipe_new(plan));
     r.recipe = plan->recipe;
     PLEAT_TRY(take_numbers(&r));
-    PLEAT_TRY(pleat__pack_rows(pack, r.recipe->function_count, function_numbers(floored),
-                               take_function, &r));
+    PLEAT_TRY(
+        pleat__pack_rows(pack, r.recipe->function_count, FUNCTION_NUMBERS, take_function, &r));
     PLEAT_TRY(pleat__pack_rows(pack, plan->first.slot_count, 2, take_first, &r));
-    PLEAT_TRY(pleat__pack_rows(pack, plan->steady.slot_count, 1, take_steady, &r));
-    PLEAT_TRY(pleat__pack_rows(pack, r.recipe->choice_count, CHOICE_NUMBERS, take_choice, &r));
-    for (uint32_t i = 0; i < r.recipe->choice_count; i++)
-        reserved += r.recipe->choices[i].reserved_count;
-    if (reserved != r.numbers[NUMBER_RESERVED])
-        return pleat__pack_fail(pack, "the choices reserve %llu items, not %llu",
-                                (unsigned long long)reserved,
-                                (unsigned long long)r.numbers[NUMBER_RESERVED]);
-    return pleat__pack_rows(pack, reserved, 1, take_reserved, &r);
+    return pleat__pack_rows(pack, plan->steady.slot_count, 1, take_steady, &r);
 }

@@ -15,10 +15,7 @@ PLEAT_NODISCARD pleat_result pleat__recipe_add(pleat__recipe *recipe, pleat__are
 
 /* The recipe's records of a plan file; recipe.c says what they hold. */
 void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan);
-/* Whether a function has a least size: then they have one number more. */
-bool pleat__recipe_is_floored(const pleat__recipe *recipe);
 /* Makes plan->recipe from them; the plan's sequences are read. */
-PLEAT_NODISCARD pleat_result pleat__recipe_take(pleat__pack_reader *reader, bool floored,
-                                                pleat_plan *plan);
+PLEAT_NODISCARD pleat_result pleat__recipe_take(pleat__pack_reader *reader, pleat_plan *plan);
 
 #endif

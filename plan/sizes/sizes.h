@@ -4,8 +4,7 @@
  * A job that changes its microbatch allocates the same requests in the same order; only their sizes
  * follow. A plan with a RECIPE knows how: each request's size is a function of the job's parameter
  * x, fitted from iterations recorded at different x. Nobody names x; it is found from the sizes.
- * The recipe also keeps the choices that made the layout, so that the layout for another x, an
- * INSTANCE, takes one sweep and no search. An instance is an ordinary plan, slot by slot that of
+ * An INSTANCE is the plan at another x: an ordinary plan, laid out like any, slot by slot that of
  * the plan it comes from: slot i of its sequences is the same request at another size.
  *
  * PARAMETERS
@@ -71,19 +70,7 @@ typedef struct pleat__function {
 } pleat__function;
 
 /* A recipe is for x so many times below and beyond those recorded. */
-#define PLEAT__RANGE         4
-#define PLEAT__RESERVED_MOST 20u
-#define PLEAT__CHOICES_MOST  32u
-
-/* What made the best layout at one x, and is tried first near it. Items are persistent slots, then
- * steady ones that are not dynamic, then lanes. */
-typedef struct pleat__choice {
-    pleat__x x;
-    uint32_t life;   /* what lives at least so many events takes the lowest hole */
-    uint32_t folded; /* 1: with views */
-    uint32_t reserved_count;
-    uint32_t reserved[PLEAT__RESERVED_MOST]; /* items placed ahead of all others */
-} pleat__choice;
+#define PLEAT__RANGE 4
 
 typedef struct pleat__recipe {
     uint32_t parameters; /* 1 or 2 */
@@ -99,8 +86,6 @@ typedef struct pleat__recipe {
     uint32_t *first;  /* the same of each slot of `first` */
     uint32_t *hosts;  /* of each slot of `first`: the steady slot whose part it plays and whose
                          place it takes, or PLEAT__NO_HOST */
-    pleat__choice *choices;
-    uint32_t choice_count;
 } pleat__recipe;
 
 /* --- x -----------------------------------------------------------------------------------------*/
@@ -165,12 +150,6 @@ pleat__x_state pleat__x_observe(pleat__x_finder *finder, bool first, uint32_t sl
 
 /* --- instances ---------------------------------------------------------------------------------*/
 
-typedef enum pleat__instance_layout {
-    PLEAT__INSTANCE_KEPT = 0,       /* every place as in the plan: nothing is mapped anew */
-    PLEAT__INSTANCE_CONTIGUOUS = 1, /* places of its own, no views */
-    PLEAT__INSTANCE_FOLDED = 2,     /* places and views of its own */
-} pleat__instance_layout;
-
 typedef struct pleat__instance_options {
     bool recipe; /* it has a recipe of its own, whose reference is its x */
     bool first;  /* place the slots of `first` too: for a job that starts at this x. Else only
@@ -178,7 +157,6 @@ typedef struct pleat__instance_options {
 } pleat__instance_options;
 
 typedef struct pleat__instance_report {
-    pleat__instance_layout layout;
     uint64_t floor_bytes;  /* chunks that max-live needs */
     uint64_t kept_bytes;   /* what the plan's own places would take */
     uint64_t beside_bytes; /* of dynamic requests that no lane has room for: they lie beside the
@@ -187,8 +165,9 @@ typedef struct pleat__instance_report {
 } pleat__instance_report;
 
 /* The plan at x: verified, with max_live_bytes and physical_bytes of
- * that x. Never searches. options and report may be NULL. PLEAT_E_INVALID: the plan has no recipe;
- * PLEAT_E_NOT_FOUND: x is out of range, or some function does not hold there; PLEAT_E_NO_MEMORY. */
+ * that x. Takes tens of milliseconds of 10,000 requests. options and report may be NULL.
+ * PLEAT_E_INVALID: the plan has no recipe; PLEAT_E_NOT_FOUND: x is out of range, or some function
+ * does not hold there; PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,
                                                      const pleat__instance_options *options,
                                                      pleat__instance_report *report,

@@ -12,7 +12,8 @@
  *
  *   V8  a plan with a recipe is its recipe's instance at the reference: each slot with a function
  *       has the size that it gives there, and none that is persistent or in the prologue varies.
- *       Each function gives a size all over the range. A steady slot with a place has an end
+ *       Each function gives a size all over the range. A steady slot with a place has an end.
+ *       Chunks are at home below the page of the views
  *
  *   V9  reusable space is of windows that have requests, within the window, and clear of the
  *       slots that live within its dynamic requests' span
@@ -293,10 +294,24 @@ static pleat_result check_end(const pleat_plan *plan, uint32_t index)
     return PLEAT_OK;
 }
 
+/* Below the views each page is the home of the same chunk at every x. */
+static pleat_result check_homes(const pleat_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->map_count; i++) {
+        const pleat__plan_map *map = &plan->maps[i];
+        uint64_t end = map->page + plan->handles[map->handle].chunks;
+        if (map->alias == 0 && end > plan->recipe->view_page)
+            return SHAPE("map %u ends at page %llu, and the recipe's views begin at %llu", i,
+                         (ull)end, (ull)plan->recipe->view_page);
+    }
+    return PLEAT_OK;
+}
+
 static pleat_result check_recipe(const pleat_plan *plan)
 {
     if (plan->recipe == NULL)
         return PLEAT_OK;
+    PLEAT_TRY(check_homes(plan));
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         PLEAT_TRY(check_function(plan, &plan->first, plan->recipe->first, i));
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {

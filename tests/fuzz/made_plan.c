@@ -182,8 +182,7 @@ static void put_function(making *m, table *to, uint64_t size, uint32_t at, bool 
     put(to, 1);
     put(to, 1);
     put(to, draw(m, 8) == 0 ? size + 1 + 512ull * draw(m, 8) : 0);
-    if (m->version == 5)
-        put(to, draw(m, 2) == 0 ? size / (1 + draw(m, 4)) : 0);
+    put(to, draw(m, 2) == 0 ? size / (1 + draw(m, 4)) : 0);
 }
 
 static uint32_t put_functions(making *m, table *functions, table *of, int which, uint32_t count,
@@ -204,45 +203,16 @@ static uint32_t put_functions(making *m, table *functions, table *of, int which,
     return used;
 }
 
-static void put_choices(making *m, table *choices, table *reserved, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t items = draw(m, 4);
-        const uint64_t row[] = {1 + draw(m, 9), 1, 1, 1, draw(m, 32), draw(m, 2), items};
-        for (size_t k = 0; k < sizeof row / sizeof *row; k++)
-            put(choices, row[k]);
-        for (uint32_t k = 0; k < items; k++)
-            put(reserved, draw(m, 24));
-    }
-}
-
 static void put_recipe(making *m)
 {
     table *numbers = begin_table(m), *functions = begin_table(m), *first = begin_table(m);
-    table *steady = begin_table(m), *choices = begin_table(m), *reserved = begin_table(m);
-    uint32_t prologue = draw(m, m->steady + 1), at = 1 + draw(m, 5), count = draw(m, 3);
+    table *steady = begin_table(m);
+    uint32_t prologue = draw(m, m->steady + 1), at = 1 + draw(m, 5);
     uint32_t used = put_functions(m, functions, first, 0, m->first, at, prologue, 0);
     used = put_functions(m, functions, steady, 1, m->steady, at, prologue, used);
-    put_choices(m, choices, reserved, count);
-    const uint64_t row[] = {1 + (draw(m, 8) == 0),
-                            prologue,
-                            draw(m, 2),
-                            m->pages + draw(m, 8),
-                            used,
-                            count,
-                            reserved->count,
-                            at,
-                            1,
-                            1,
-                            1,
-                            1,
-                            1 + draw(m, 4),
-                            1,
-                            1,
-                            at + draw(m, 64),
-                            1,
-                            1,
-                            1};
+    const uint64_t row[] = {
+        1 + (draw(m, 8) == 0), prologue, draw(m, 2), m->pages + draw(m, 8), used, at, 1, 1, 1, 1,
+        1 + draw(m, 4),        1,        1,          at + draw(m, 64),      1,    1,  1};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         put(numbers, row[i]);
 }
@@ -275,7 +245,8 @@ static void put_handed(making *m)
 
 static void make_plan(making *m)
 {
-    m->version = 1 + draw(m, 5);
+    static const uint32_t versions[] = {1, 3, 4, 6};
+    m->version = versions[draw(m, 4)];
     m->chunk = 512ull << draw(m, 5);
     m->streams = 1 + (draw(m, 3) == 0 ? draw(m, 3) : 0);
     m->first = draw(m, 6);
@@ -318,7 +289,7 @@ static void make_plan(making *m)
     header->text = "pleat plan";
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         put(header, row[i]);
-    if (m->version == 2 || m->version == 5)
+    if (m->version == 6)
         put_recipe(m);
     if (m->version == 3)
         put_reuse(m);

@@ -463,13 +463,27 @@ static uint64_t work_of_crossing(uint32_t count, bool ends_there)
                                          .end = ends_there ? 0 : 2 * i + 1};
     }
     const pleat__problem p = {items, 2 * count, 4 * count, true};
-    static const uint8_t high[2 * MOST];
-    const pleat__fold_choice choice = {.chunk_bytes = 4096, .high = high};
-    pleat__layout layout;
+    static const uint8_t low[2 * MOST];
+    static uint64_t places[2 * MOST];
+    const pleat__fold_options options = {.chunk_bytes = 4096};
+    const pleat__sweep_limits limits = {.cap = 1, .chunks = PLEAT__PAGES_MOST, .cost = UINT64_MAX};
+    pleat__try layout = {.places = places};
+    pleat__fold_jobs jobs;
+    pleat__sweep *sweep;
+    bool done;
     uint32_t stuck;
-    assert_ok(pleat__fold_once(&p, &choice, arena, &layout, &stuck));
-    uint64_t work = layout.work;
-    pleat__layout_free(&layout, arena);
+    assert_ok(pleat__fold_jobs_make(&p, options.chunk_bytes, arena, &jobs));
+    pleat__fold_job *job = &jobs.jobs[0];
+    job->options = &options;
+    job->max_maps = UINT32_MAX;
+    assert_ok(pleat__sweep_create(job, &sweep));
+    assert_ok(pleat__sweep_run(sweep, low, NULL, 0, &limits, &layout, &done, &stuck));
+    assert_true(done);
+    uint64_t work = job->work;
+    pleat__sweep_destroy(sweep);
+    pleat__arena_free(arena, layout.views);
+    pleat__arena_free(arena, layout.starts);
+    pleat__fold_jobs_free(&jobs);
     return work;
 }
 

@@ -713,12 +713,12 @@ static void hostile_plans_beyond_all_bounds_are_refused(void **state)
 /* A plan for x = 1 with one request of 512 bytes that comes and goes in an iteration, and a recipe:
  * `function` gives its size from x = 1 to x = `highest`. */
 #define ELASTIC(slot, function, highest)                                                           \
-    "['pleat plan', 2, 9, 0, 1, 0, 512, 0, 0, 0, 512, 512, 1, 2, 0, 1, 1, 1, 0, 0, 0, 1, 0] "      \
+    "['pleat plan', 6, 9, 0, 1, 0, 512, 0, 0, 0, 512, 512, 1, 2, 0, 1, 1, 1, 0, 0, 0, 1, 0] "      \
     "['o'] "                                                                                       \
-    "[0] [1] [0, 0, 0] [" slot ", 0, 0] [1, 0, 0, 64, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, " highest   \
+    "[0] [1] [0, 0, 0] [" slot ", 0, 0] [1, 0, 0, 4194304, 1, 1, 1, 1, 1, 1, 1, 1, 1, " highest    \
     ", 1, 1, 1] [" function "] [1]"
 #define BRIEF  "512, 1, 0, 2, 0, 0, 0, 0, 1"
-#define LINEAR "0, 1024, 0, 0, 0, 0, 1, 1, 0"
+#define LINEAR "0, 1024, 0, 0, 0, 0, 1, 1, 0, 0"
 
 static pleat_result decode_elastic(const char *literal, pleat_plan **plan)
 {
@@ -737,12 +737,12 @@ static void hostile_recipes_are_refused(void **state)
     pleat_plan_free(plan);
     const literal_case cases[] = {
         /* 512 - 2^46 + 2^46 x */
-        {ELASTIC(BRIEF, "140737488354303, 140737488355328, 0, 0, 0, 0, 1, 1, 0", "8"),
+        {ELASTIC(BRIEF, "140737488354303, 140737488355328, 0, 0, 0, 0, 1, 1, 0, 0", "8"),
          "steady request 0 has no size somewhere in the recipe's range"},
         /* Never freed, and of a class that is not: an instance would leave both where they are. */
-        {ELASTIC("512, 1, 0, 0, 0, 0, 0, 2, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0", "8"),
+        {ELASTIC("512, 1, 0, 0, 0, 0, 0, 2, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0, 0", "8"),
          "steady request 0 has a place and no end"},
-        {ELASTIC("512, 1, 0, 2, 0, 0, 0, 3, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0", "8"),
+        {ELASTIC("512, 1, 0, 2, 0, 0, 0, 3, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0, 0", "8"),
          "steady request 0 has a place and no end"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

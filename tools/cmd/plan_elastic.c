@@ -10,13 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT 64 /* bytes of an x as text */
-
-static const char *const layouts[] = {
-    [PLEAT__INSTANCE_KEPT] = "kept",
-    [PLEAT__INSTANCE_CONTIGUOUS] = "contiguous",
-    [PLEAT__INSTANCE_FOLDED] = "folded",
-};
+#define TEXT      64 /* bytes of an x as text */
+#define ROWS_MOST 33 /* of a table of x */
 
 bool elastic_parse_names(const char *text, uint64_t *names, uint32_t count)
 {
@@ -74,18 +69,6 @@ void elastic_json(json_writer *json, const pleat_plan *plan, const pleat__elasti
     json_end_object(json);
 }
 
-static void order_by_x(const pleat__recipe *recipe, uint32_t *order)
-{
-    for (uint32_t i = 0; i < recipe->choice_count; i++) {
-        uint32_t at = i;
-        for (; at > 0 && pleat__fraction_compare(recipe->choices[order[at - 1]].x.u,
-                                                 recipe->choices[i].x.u) > 0;
-             at--)
-            order[at] = order[at - 1];
-        order[at] = i;
-    }
-}
-
 /* Whether the figures are one, to 0.1 %. */
 static bool is_sure(uint64_t least, uint64_t most)
 {
@@ -113,6 +96,14 @@ static uint64_t kept_of(const pleat__instance_report *report)
     return report->kept_bytes != 0 ? report->kept_bytes + report->beside_bytes : 0;
 }
 
+static const char *layout_of(const pleat_plan *instance)
+{
+    for (uint32_t i = 0; i < instance->map_count; i++)
+        if (instance->maps[i].alias != 0)
+            return "folded";
+    return "contiguous";
+}
+
 static double to_max_live(const pleat_plan *instance, const taking *takes)
 {
     return (double)takes->most / (double)instance->max_live_bytes;
@@ -129,41 +120,70 @@ static void print_row(cli_table *table, const pleat__x *x, const pleat_plan *ins
     cli_table_cell(table, 2, "%s", cli_format_size(takes->most, text, sizeof text));
     cli_table_cell(table, 3, "%s", cli_format_size(takes->least, text, sizeof text));
     cli_table_cell(table, 4, "%.5f", to_max_live(instance, takes));
-    cli_table_cell(table, 5, "%s", layouts[report->layout]);
+    cli_table_cell(table, 5, "%s", layout_of(instance));
     cli_table_cell(table, 6, "%u", report->remaps);
 }
 
-/* What some x would need: those that the recipe has choices for. */
+/* Adds a row; whether the figures are one. What cannot be laid out has none. */
+static bool add_row(cli_table *table, const pleat_plan *plan, const pleat__x *x)
+{
+    pleat__instance_report report;
+    pleat_plan *instance;
+    taking takes = {0, 0};
+    if (pleat__elastic_instance(plan, x, NULL, &report, &instance) != PLEAT_OK)
+        return true;
+    if (taking_of(plan, x, instance, &report, &takes) == PLEAT_OK)
+        print_row(table, x, instance, &report, &takes);
+    pleat_plan_free(instance);
+    return is_sure(takes.least, takes.most);
+}
+
+/* Some u of the recipe's range, ascending: the lowest, half as much again, twice the lowest, and so
+ * on; and the reference's. */
+static uint32_t list_range(const pleat__recipe *recipe, pleat__fraction rows[ROWS_MOST])
+{
+    static const pleat__fraction steps[] = {{3, 2}, {4, 3}};
+    pleat__fraction u = recipe->lowest.u, reference = recipe->reference.u;
+    uint32_t count = 0, at;
+    while (count < ROWS_MOST - 1 && pleat__fraction_compare(u, recipe->highest.u) <= 0) {
+        rows[count++] = u;
+        if (!pleat__fraction_multiply(u, steps[(count - 1) % 2], &u))
+            break;
+    }
+    for (at = count; at > 0 && pleat__fraction_compare(rows[at - 1], reference) > 0;)
+        at--;
+    if (at > 0 && pleat__fraction_compare(rows[at - 1], reference) == 0)
+        return count;
+    memmove(rows + at + 1, rows + at, (count - at) * sizeof *rows);
+    rows[at] = reference;
+    return count + 1;
+}
+
+/* What some x would need, at the reference's v. */
 static void print_range(const pleat_plan *plan)
 {
     const char *headings[] = {"x",           "max-live", "physical", "at least",
                               "to max-live", "layout",   "remaps"};
     char text[TEXT];
+    pleat__x x = plan->recipe->reference, unsure;
+    pleat__fraction rows[ROWS_MOST];
+    uint32_t count = list_range(plan->recipe, rows);
+    bool sure = true;
     cli_table table;
     if (!cli_table_begin(&table, 7, headings))
         return;
-    uint32_t order[PLEAT__CHOICES_MOST];
-    const pleat__x *unsure = NULL;
-    order_by_x(plan->recipe, order);
-    for (uint32_t i = 0; i < plan->recipe->choice_count; i++) {
-        const pleat__x *x = &plan->recipe->choices[order[i]].x;
-        pleat__instance_report report;
-        pleat_plan *instance;
-        taking takes;
-        if (pleat__elastic_instance(plan, x, NULL, &report, &instance) != PLEAT_OK)
-            continue;
-        if (taking_of(plan, x, instance, &report, &takes) == PLEAT_OK) {
-            print_row(&table, x, instance, &report, &takes);
-            if (unsure == NULL && !is_sure(takes.least, takes.most))
-                unsure = x;
+    for (uint32_t i = 0; i < count; i++) {
+        x.u = rows[i];
+        if (!add_row(&table, plan, &x) && sure) {
+            sure = false;
+            unsure = x;
         }
-        pleat_plan_free(instance);
     }
     cli_table_end(&table, stdout);
-    if (unsure != NULL)
+    if (!sure)
         printf("from x = %s on 'physical' is the most, and 'at least' what it takes where kernels' "
                "workspaces are no larger than those recorded\n",
-               plain_x(unsure, text, sizeof text));
+               plain_x(&unsure, text, sizeof text));
 }
 
 void elastic_summary(const pleat_plan *plan)
@@ -213,7 +233,7 @@ static void print_at(const pleat_plan *instance, const pleat__instance_report *r
     cli_table_text(&table, "  to max-live", text);
     if (report->kept_bytes != 0)
         cli_table_size(&table, "with the plan's own places", kept_of(report));
-    cli_table_text(&table, "layout", layouts[report->layout]);
+    cli_table_text(&table, "layout", layout_of(instance));
     snprintf(text, sizeof text, "%u", report->remaps);
     cli_table_text(&table, "maps that the plan has not", text);
     snprintf(text, sizeof text, "%.1f ms", seconds * 1e3);
@@ -232,7 +252,7 @@ static void json_at(json_writer *json, const pleat_plan *instance,
     json_uint(json, "at_beside_bytes", report->beside_bytes);
     json_double(json, "at_ratio", to_max_live(instance, takes));
     json_uint(json, "at_kept_bytes", kept_of(report));
-    json_string(json, "at_layout", layouts[report->layout]);
+    json_string(json, "at_layout", layout_of(instance));
     json_uint(json, "at_remaps", report->remaps);
     json_double(json, "at_seconds", seconds);
 }
