@@ -11,7 +11,9 @@
 #include <plan/sizes/planner_internal.h>
 
 #include <internal/format.h>
+#include <internal/search.h>
 #include <plan/base/options.h>
+#include <plan/base/sort.h>
 #include <plan/lanes/lanes.h>
 #include <plan/sizes/layout.h>
 #include <plan/sizes/recipe.h>
@@ -116,29 +118,43 @@ static void set_classes(pleat__planning *p)
     }
 }
 
-/* The function of that constant size, added when it is new. */
-static pleat_result constant(pleat__planning *p, uint64_t size, uint32_t *index)
+/* The functions by the sizes that they give at the trace's x, ascending. */
+typedef struct by_size {
+    uint64_t *sizes; /* of each function; 0: none all over the range */
+    uint32_t *order;
+    uint32_t count;
+} by_size;
+
+static pleat_result order_by_size(const pleat__planning *p, by_size *out)
 {
-    const pleat__function wanted = {
-        .k = {(int64_t)size}, .divisor = 1, .exact = 1, .most = UINT64_MAX};
-    return pleat__recipe_add(p->recipe, p->plan->arena, &wanted, index);
+    uint32_t count = p->recipe->function_count;
+    *out =
+        (by_size){.sizes = pleat__arena_calloc(p->scratch, count + 1ull, sizeof *out->sizes),
+                  .order = pleat__arena_calloc(p->scratch, 2 * (count + 1ull), sizeof *out->order),
+                  .count = count};
+    if (out->sizes == NULL || out->order == NULL)
+        return pleat__no_recipe(p);
+    for (uint32_t f = 0; f < count; f++) {
+        const pleat__function *function = &p->recipe->functions[f];
+        out->order[f] = f;
+        if (!pleat__function_holds(function, p->recipe) ||
+            !pleat__function_at(function, &p->fit.x[p->reference], &out->sizes[f]))
+            out->sizes[f] = 0;
+    }
+    pleat__sort_by_key(out->order, out->order + count, count, out->sizes);
+    return PLEAT_OK;
 }
 
 /* A size of the beginning that only one thing has: a function that gives it at the trace's x. */
-static uint32_t function_by_value(const pleat__planning *p, uint64_t size)
+static uint32_t function_by_size(const pleat__planning *p, const by_size *by, uint64_t size)
 {
-    uint32_t found = PLEAT__NO_FUNCTION;
-    uint64_t value;
-    for (uint32_t f = 0; f < p->fit.function_count; f++) {
-        const pleat__function *function = &p->recipe->functions[f];
-        if (!pleat__function_holds(function, p->recipe) ||
-            !pleat__function_at(function, &p->fit.x[p->reference], &value) || value != size)
-            continue;
-        if (found != PLEAT__NO_FUNCTION || !pleat__function_varies(function))
-            return PLEAT__NO_FUNCTION;
-        found = f;
-    }
-    return found;
+    uint32_t at;
+    PLEAT__FIRST(at, by->count, by->sizes[by->order[at]] >= size);
+    if (at == by->count || by->sizes[by->order[at]] != size || size == 0 ||
+        (at + 1 < by->count && by->sizes[by->order[at + 1]] == size) ||
+        !pleat__function_varies(&p->recipe->functions[by->order[at]]))
+        return PLEAT__NO_FUNCTION;
+    return by->order[at];
 }
 
 static bool follows_host(const pleat__planning *p, uint32_t slot, uint32_t function)
@@ -149,26 +165,26 @@ static bool follows_host(const pleat__planning *p, uint32_t slot, uint32_t funct
                                          value == p->plan->first.slots[slot].size);
 }
 
-/* The early requests' functions: those of their hosts; else of the same size; else constant. */
+/* The early requests' functions: those of their hosts; else of the same size; else none, and the
+ * size stays. */
 static pleat_result set_first(pleat__planning *p)
 {
     pleat__recipe *recipe = p->recipe;
+    by_size by;
     PLEAT_TRY(pleat__first_hosts(&p->model, p->scratch, p->plan, recipe->hosts));
+    PLEAT_TRY(order_by_size(p, &by));
     for (uint32_t i = 0; i < p->plan->first.slot_count; i++) {
         const pleat__slot *slot = &p->plan->first.slots[i];
         uint32_t host = recipe->hosts[i];
-        recipe->first[i] = PLEAT__NO_FUNCTION;
         if (slot->class == PLEAT__CLASS_DYNAMIC)
             continue;
-        if (host != PLEAT__NO_HOST && follows_host(p, i, recipe->steady[host])) {
+        if (host != PLEAT__NO_HOST && follows_host(p, i, recipe->steady[host]))
             recipe->first[i] = recipe->steady[host];
-            continue;
-        }
-        if (slot->class != PLEAT__CLASS_PERSISTENT)
-            recipe->first[i] = function_by_value(p, slot->size);
-        if (recipe->first[i] == PLEAT__NO_FUNCTION)
-            PLEAT_TRY(constant(p, slot->size, &recipe->first[i]));
+        else if (slot->class != PLEAT__CLASS_PERSISTENT)
+            recipe->first[i] = function_by_size(p, &by, slot->size);
     }
+    pleat__arena_free(p->scratch, by.sizes);
+    pleat__arena_free(p->scratch, by.order);
     return PLEAT_OK;
 }
 
@@ -182,20 +198,17 @@ static void set_prologue(pleat__planning *p)
     p->recipe->prologue = i;
 }
 
-/* The functions that sizes were found to follow, as the recipe numbers them: of two that became the
- * same by their bounds it has one. */
-static pleat_result add_functions(pleat__planning *p)
+static pleat_result copy_functions(pleat__planning *p)
 {
     uint32_t count = p->fit.function_count;
-    uint32_t *index = pleat__arena_alloc(p->scratch, (count + 1ull) * sizeof *index);
-    if (index == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u functions", count);
-    for (uint32_t f = 0; f < count; f++)
-        PLEAT_TRY(pleat__recipe_add(p->recipe, p->plan->arena, &p->fit.functions[f], &index[f]));
-    for (uint32_t i = 0; i < p->plan->steady.slot_count; i++)
-        if (p->fit.of[i] != PLEAT__NO_FUNCTION)
-            p->fit.of[i] = index[p->fit.of[i]];
-    p->fit.function_count = p->recipe->function_count;
+    pleat__recipe *recipe = p->recipe;
+    recipe->functions =
+        pleat__arena_alloc(p->plan->arena, (count + 1ull) * sizeof *recipe->functions);
+    if (recipe->functions == NULL)
+        return pleat__no_recipe(p);
+    if (count != 0)
+        memcpy(recipe->functions, p->fit.functions, count * sizeof *recipe->functions);
+    recipe->function_count = count;
     return PLEAT_OK;
 }
 
@@ -225,7 +238,7 @@ static pleat_result make_recipe(pleat__planning *p)
     p->recipe = plan->recipe;
     p->recipe->parameters = p->fit.parameters;
     p->recipe->named = p->options.names != NULL;
-    PLEAT_TRY(add_functions(p));
+    PLEAT_TRY(copy_functions(p));
     PLEAT_TRY(set_range(p));
     PLEAT_TRY(take_functions(p));
     set_classes(p);

@@ -51,34 +51,6 @@ pleat_result pleat__recipe_new(pleat_plan *plan)
     return PLEAT_OK;
 }
 
-static bool same_function(const pleat__function *a, const pleat__function *b)
-{
-    for (int i = 0; i < PLEAT__TERMS; i++)
-        if (a->k[i] != b->k[i])
-            return false;
-    return a->divisor == b->divisor && a->exact == b->exact && a->most == b->most &&
-           a->least == b->least;
-}
-
-pleat_result pleat__recipe_add(pleat__recipe *recipe, pleat__arena *arena,
-                               const pleat__function *function, uint32_t *index)
-{
-    uint32_t count = recipe->function_count;
-    for (*index = 0; *index < count; ++*index)
-        if (same_function(&recipe->functions[*index], function))
-            return PLEAT_OK;
-    /* Full at every power of two. */
-    if ((count & (count - 1)) == 0) {
-        void *grown = pleat__arena_realloc(
-            arena, recipe->functions, (count == 0 ? 1 : 2ull * count) * sizeof *recipe->functions);
-        if (grown == NULL)
-            return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u functions", count + 1);
-        recipe->functions = grown;
-    }
-    recipe->functions[recipe->function_count++] = *function;
-    return PLEAT_OK;
-}
-
 /* --- writing -----------------------------------------------------------------------------------*/
 
 static uint64_t or_zero(uint32_t value)

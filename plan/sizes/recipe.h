@@ -9,9 +9,6 @@
 
 /* plan->recipe with room for the plan's slots, all without functions and hosts. */
 PLEAT_NODISCARD pleat_result pleat__recipe_new(pleat_plan *plan);
-/* The index of a function equal to `function`, added when there is none. */
-PLEAT_NODISCARD pleat_result pleat__recipe_add(pleat__recipe *recipe, pleat__arena *arena,
-                                               const pleat__function *function, uint32_t *index);
 
 /* The recipe's records of a plan file; recipe.c says what they hold. */
 void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan);

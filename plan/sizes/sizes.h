@@ -83,7 +83,7 @@ typedef struct pleat__recipe {
     pleat__function *functions;
     uint32_t function_count;
     uint32_t *steady; /* function of each steady slot, or PLEAT__NO_FUNCTION */
-    uint32_t *first;  /* the same of each slot of `first` */
+    uint32_t *first;  /* the same of each slot of `first`; one without keeps its size */
     uint32_t *hosts;  /* of each slot of `first`: the steady slot whose part it plays and whose
                          place it takes, or PLEAT__NO_HOST */
 } pleat__recipe;

@@ -650,6 +650,29 @@ static void recipe_is_read_back(void **state)
     pleat_plan_free(back);
 }
 
+/* However many tensors stay: each had a function of its own, which was looked for among all. */
+static void elastic_what_stays_has_no_function(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin(__func__, 0x57a);
+    job j = random_job(&random, false);
+    const uint64_t us[] = {2, 6};
+    const pleat__x x = {{4, 1}, {1, 1}};
+    uint32_t functions[2];
+    for (uint32_t many = 0; many < 2; many++) {
+        j.weights = 2 + many * 100;
+        pleat_plan *plan = plan_of(&j, us, 2, NULL), *instance;
+        functions[many] = plan->recipe->function_count;
+        assert_ok(pleat__elastic_instance(plan, &x, NULL, NULL, &instance));
+        for (uint32_t i = 0; i < plan->first.slot_count; i++)
+            if (plan->first.slots[i].class == PLEAT__CLASS_PERSISTENT)
+                assert_int_equal(instance->first.slots[i].size, plan->first.slots[i].size);
+        pleat_plan_free(instance);
+        pleat_plan_free(plan);
+    }
+    assert_int_equal(functions[0], functions[1]);
+}
+
 /* The runtime finds a chunk by its home, which it looks for below the views alone. */
 static void elastic_chunks_are_at_home_below_the_views(void **state)
 {
@@ -744,6 +767,7 @@ int main(void)
         cmocka_unit_test(trace_that_had_another_x_changes),
         cmocka_unit_test(two_numbers_are_told_apart),
         cmocka_unit_test(elastic_chunks_are_at_home_below_the_views),
+        cmocka_unit_test(elastic_what_stays_has_no_function),
         cmocka_unit_test(plan_laid_out_for_the_largest_needs_no_move),
         cmocka_unit_test(fit_is_the_largest_that_fits),
         cmocka_unit_test(x_out_of_range_is_refused),
