@@ -191,20 +191,22 @@ static pleat_result measure_kept(making *m)
 
 /* --- the instance ------------------------------------------------------------------------------*/
 
-static pleat_result keep_places(making *m)
+static pleat_result keep_places(const pleat__elastic_job *job, const pleat__layout *layout,
+                                pleat_plan *out)
 {
-    for (uint32_t i = 0; i < m->job.problem.count; i++) {
-        uint32_t index = m->job.slots[i];
-        uint64_t place = m->layout.places[i];
-        if (i < m->job.persistents && place != m->plan->first.slots[index].place)
+    for (uint32_t i = 0; i < job->problem.count; i++) {
+        uint32_t index = job->slots[i];
+        uint64_t place = layout->places[i];
+        if (i < job->persistents && job->items[i].size != 0 &&
+            place != out->first.slots[index].place)
             return pleat__fail(PLEAT_E_VERIFY,
                                "persistent request %u is not where the recipe puts it", index);
-        if (i < m->job.persistents)
-            m->out->first.slots[index].place = place;
-        else if (i < m->job.lanes_from)
-            m->out->steady.slots[index].place = place;
+        if (i < job->persistents)
+            out->first.slots[index].place = place;
+        else if (i < job->lanes_from)
+            out->steady.slots[index].place = place;
         else
-            m->out->lanes[index].place = place;
+            out->lanes[index].place = place;
     }
     return PLEAT_OK;
 }
@@ -250,6 +252,7 @@ static pleat_result measure_beside(making *m)
 pleat_result pleat__elastic_fill(pleat__elastic_job *job, const pleat__layout *layout,
                                  const uint32_t *hosts, pleat_plan *out)
 {
+    PLEAT_TRY(keep_places(job, layout, out));
     PLEAT_TRY(measure_live(job, job->scratch, &out->max_live_bytes));
     if (hosts != NULL)
         PLEAT_TRY(pleat__first_place(hosts, layout, NULL, job->scratch, out));
@@ -297,7 +300,6 @@ static pleat_result make(making *m, const pleat__instance_options *options)
     PLEAT_TRY(pleat__elastic_lay_out(&m->job, &m->layout));
     m->report.floor_bytes = m->layout.floor_chunks * m->plan->chunk_bytes;
     PLEAT_TRY(measure_kept(m));
-    PLEAT_TRY(keep_places(m));
     bool first = options != NULL && options->first;
     PLEAT_TRY(pleat__elastic_fill(&m->job, &m->layout, first ? m->recipe->hosts : NULL, m->out));
     PLEAT_TRY(measure_beside(m));

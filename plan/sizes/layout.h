@@ -30,8 +30,8 @@ void pleat__elastic_job_free(pleat__elastic_job *job);
  * PLEAT_E_LIMIT. */
 PLEAT_NODISCARD pleat_result pleat__elastic_lay_out(pleat__elastic_job *job, pleat__layout *out);
 
-/* instance.c: what a plan needs besides its places, which are in it: max-live, the places
- * of `first` unless `hosts` is NULL, handles and maps. */
+/* instance.c: puts the layout into the job's own plan: places, max-live, the places of `first`
+ * unless `hosts` is NULL, handles and maps. */
 PLEAT_NODISCARD pleat_result pleat__elastic_fill(pleat__elastic_job *job,
                                                  const pleat__layout *layout, const uint32_t *hosts,
                                                  pleat_plan *out);

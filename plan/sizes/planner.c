@@ -334,20 +334,6 @@ static pleat_result set_view_page(pleat__planning *p)
 
 /* --- the plan ----------------------------------------------------------------------------------*/
 
-static void keep_places(const pleat__elastic_job *job, const pleat__layout *layout,
-                        pleat_plan *plan)
-{
-    for (uint32_t i = 0; i < job->problem.count; i++) {
-        uint32_t index = job->slots[i];
-        if (i < job->persistents)
-            plan->first.slots[index].place = layout->places[i];
-        else if (i < job->lanes_from)
-            plan->steady.slots[index].place = layout->places[i];
-        else
-            plan->lanes[index].place = layout->places[i];
-    }
-}
-
 static pleat_result fill_report(pleat__planning *p, const pleat__elastic_job *job,
                                 const pleat__layout *layout)
 {
@@ -370,10 +356,8 @@ static pleat_result lay_out(pleat__planning *p)
     pleat__plan_step(p->watch, "lay out");
     PLEAT_TRY(job_at(p, &p->recipe->reference, &job));
     pleat_result result = pleat__elastic_lay_out(&job, &layout);
-    if (result == PLEAT_OK) {
-        keep_places(&job, &layout, p->plan);
+    if (result == PLEAT_OK)
         result = pleat__elastic_fill(&job, &layout, p->recipe->hosts, p->plan);
-    }
     if (result == PLEAT_OK)
         result = fill_report(p, &job, &layout);
     pleat__layout_free(&layout, p->scratch);
