@@ -20,7 +20,7 @@
  * backoff    the judge dropped a schedule that cost more than it gave; the heap serves, and nothing
  *            is recorded
  *
- * The cause `misfit`: a plan file is left for good, as another job's or for what it costs.
+ * The cause `misfit`: a plan file is left for good, as another job's.
  *
  * The functions named are learner.c's, the only ones that set a state.
  */

@@ -91,17 +91,16 @@ pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *he
     bool apart = is_sharing_dear(judge, now.shared_ns - before.shared_ns, passed);
     if (followed == PLEAT__FOLLOWED_NOTHING)
         return apart ? PLEAT__VERDICT_KEEP_APART : PLEAT__VERDICT_KEEP;
-    bool file = followed == PLEAT__FOLLOWED_FILE;
-    uint64_t strays = now.strays - before.strays;
-    if (file && is_misfit(judge, placed - strays, placed + elsewhere))
-        return PLEAT__VERDICT_LEAVE;
+    if (followed == PLEAT__FOLLOWED_FILE) {
+        uint64_t strays = now.strays - before.strays;
+        return is_misfit(judge, placed - strays, placed + elsewhere) ? PLEAT__VERDICT_LEAVE
+                                                                     : PLEAT__VERDICT_KEEP;
+    }
     bool settled = judge->followed.iterations >= SETTLING;
     if (!is_dear(&judge->followed, waits))
         return followed == PLEAT__FOLLOWED_LEARNED && settled && grew(&before, &now)
                    ? PLEAT__VERDICT_RELEARN
                    : PLEAT__VERDICT_KEEP;
-    if (file)
-        return PLEAT__VERDICT_LEAVE;
     judge->backoff = BACKOFF << judge->backoffs;
     judge->backoffs += judge->backoffs < MOST_BACKOFFS;
     return PLEAT__VERDICT_DROP;

@@ -8,10 +8,9 @@
  *   PLAN FILE  One that served less than half of the requests in four iterations, before it served
  *              one well, is another job's. It is left for good.
  *   COST       An iteration is bad if its requests waited for the driver for more than 1/200 of its
- *              time. A bad iteration adds two points, a good one takes one off; at six points the
- *              schedule is dropped. A plan file is then left for good. After a learned schedule the
- *              heap serves alone for a number of iterations, the back-off; each is twice as long as
- *              the one before.
+ *              time. A bad iteration adds two points, a good one takes one off; at six points a
+ *              learned schedule is dropped, and the heap serves alone for a number of iterations,
+ *              the back-off; each is twice as long as the one before.
  *   GROWTH     A learned schedule goes after an iteration for which new memory was made although no
  *              more lived than before, and what is alike is learned anew, where it lies then:
  *              places that are kept leave the heap less choice, and it would grow again and again.
@@ -25,8 +24,8 @@
  *              before new memory is made. Time for views of a stream's own memory is no reason:
  *              keeping streams apart would not save it (D502, D504 in docs/decisions.md).
  *
- * The first two iterations of a schedule are not judged: places that cross into the first one
- * settle in the second. Where the program marks no iterations, as many requests as the last
+ * The first two iterations of a learned schedule are not judged: places that cross into the first
+ * one settle in the second. Where the program marks no iterations, as many requests as the last
  * schedule has count as one, and at least 1,024.
  */
 #ifndef PLEAT_RUNTIME_LEARN_JUDGE_H
@@ -59,7 +58,7 @@ typedef enum pleat__verdict {
     PLEAT__VERDICT_DROP, /* the learned schedule: the heap serves alone while judge->backoff != 0 */
     PLEAT__VERDICT_RELEARN,    /* the learned schedule goes, and what is alike is the next one */
     PLEAT__VERDICT_KEEP_APART, /* the streams' memory */
-    PLEAT__VERDICT_LEAVE,      /* the plan file: it is another job's, or costs too much */
+    PLEAT__VERDICT_LEAVE,      /* the plan file: it is another job's */
 } pleat__verdict;
 
 /* What bad iterations add up to. */
@@ -70,7 +69,7 @@ typedef struct pleat__judge_points {
 
 typedef struct pleat__judge {
     pleat__judge_counts before;
-    pleat__judge_points followed; /* of iterations that followed the schedule */
+    pleat__judge_points followed; /* of iterations that followed the learned schedule */
     uint64_t sharing_ns; /* what sharing between streams has cost beyond its part of the time */
     uint32_t backoff;    /* iterations left in which nothing is followed and nothing recorded */
     uint32_t backoffs;   /* so far: the next one is BACKOFF << backoffs iterations */
@@ -80,7 +79,7 @@ typedef struct pleat__judge {
     bool fits;        /* the plan file served half of an iteration or more */
 } pleat__judge;
 
-/* Another schedule is followed from now on. */
+/* Another schedule was learned, and is followed from now on. */
 void pleat__judge_adopt(pleat__judge *judge);
 /* An iteration ended. */
 pleat__verdict pleat__judge_iteration(pleat__judge *judge, const pleat__heap *heap,

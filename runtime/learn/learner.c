@@ -245,7 +245,6 @@ static void take_layout(pleat__learner *learner)
     pleat__matcher_jump(&next->matcher, learner->schedule->matcher.cursor);
     learner->schedule = next;
     learner->heap->beginning = true;
-    pleat__judge_adopt(&learner->judge);
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_laid_out);
     pleat__size_parameter_adopt(&learner->sizes, next);
 }
