@@ -7,8 +7,6 @@
  * with as many to spare, behind some of those that it passed over (D201). */
 #define BEHIND 16u
 #define AHEAD  (2 * PLEAT__AHEAD)
-/* Items from the cursor on that a request may be whose size says another x (D183). */
-#define NEAR 3u
 /* Values of x that are tried in one iteration. A job that has left the recipe altogether then costs
  * no more than this (D184). */
 #define TRIES 16u
@@ -113,24 +111,16 @@ static void change(pleat__size_parameter *sizes, pleat__schedule *schedule, cons
     pleat__size_parameter_advance(sizes, schedule);
 }
 
-/* One parameter: the x at which one of the next items has this size. */
+/* One parameter: the x at which the item at the cursor has this size. */
 static bool solve(const pleat__size_parameter *sizes, const pleat__schedule *schedule,
                   uint64_t bytes, uint16_t stream, pleat__x *x, uint32_t *item)
 {
-    uint32_t cursor = schedule->matcher.cursor;
-    const pleat__expected *next = &schedule->items[cursor];
-    /* Any size may be a dynamic one's, which the matcher takes it for. */
-    if (next->kind == PLEAT__ITEM_DYNAMIC && next->stream == stream)
-        return false;
-    for (*item = cursor; *item < cursor + NEAR && *item < schedule->count; ++*item) {
-        const pleat__function *function = function_of(sizes, schedule, *item);
-        *x = sizes->x;
-        if (function != NULL && schedule->items[*item].stream == stream &&
-            pleat__function_solve(function, bytes, &x->u) && !pleat__x_equal(x, &sizes->x) &&
-            pleat__x_in_range(sizes->plan->recipe, x))
-            return true;
-    }
-    return false;
+    *item = schedule->matcher.cursor;
+    *x = sizes->x;
+    const pleat__function *function = function_of(sizes, schedule, *item);
+    return function != NULL && schedule->items[*item].stream == stream &&
+           pleat__function_solve(function, bytes, &x->u) && !pleat__x_equal(x, &sizes->x) &&
+           pleat__x_in_range(sizes->plan->recipe, x);
 }
 
 static pleat__x_state observe(pleat__size_parameter *sizes, const pleat__schedule *schedule,

@@ -37,8 +37,6 @@ MUTANTS = (
      "        place->granules == 0)", "runtime_layout_job"),
     ("resync-stream", "sizes in a row alone do not say that a request of another stream is expected",
      "runtime/follow/matcher.c", "&item) &&\n        matcher->items[item].stream != stream", "&item) &&\n        matcher->items[item].stream == UINT16_MAX", "runtime_match"),
-    ("parameter-dynamic", "a request of any size tells no parameter",
-     "runtime/follow/size_parameter.c", "next->kind == PLEAT__ITEM_DYNAMIC && next->stream == stream", "next->kind == PLEAT__ITEM_DYNAMIC && next->stream != stream", "command_elastic"),
     # ---- learning ----
     ("period-longer", "a longer loop does not take the place of one that came through a repeat and goes well",
      "runtime/learn/period.c", "!expected && !stays);", "(!expected || stays));", "runtime_period"),
