@@ -106,7 +106,6 @@ typedef struct pleat__policy_ops {
     void (*leave)(void *self, const void *list, uint64_t runs, void (*give)(void *context),
                   void *context);
     pleat_result (*mark)(void *self);
-    pleat_result (*phase)(void *self, const char *name);
     bool (*audit)(void *self);
     /* The plan file's sizes, and the x that iterations have now; NULL: it has none, or x is not
      * known yet. The plan outlives the policy. NULL: the policy does not know sizes. */

@@ -528,18 +528,14 @@ pleat_result pleat_mark(pleat_runtime *runtime)
 pleat_result pleat_phase(pleat_runtime *runtime, const char *name)
 {
     PLEAT__TRY_HERE(runtime);
-    /* As it is in a recording, and so in a plan: there a policy looks for it. */
     char label[PLEAT__PHASE_BYTES];
     size_t length = pleat__phase_label(name, label);
-    name = label + strlen(PLEAT__PHASE_BEGIN);
     pleat__gate_lock(&runtime->gate);
-    pleat_result result =
-        runtime->ops->phase != NULL ? runtime->ops->phase(runtime->policy, name) : PLEAT_OK;
     pleat__record_phase(&runtime->record, label, length);
     pleat__record_phase(&runtime->keep.record, label, length);
     PLEAT_AUDIT(pleat__audit_policy(runtime));
     pleat__gate_unlock(&runtime->gate);
-    return result;
+    return PLEAT_OK;
 }
 
 pleat_result pleat_empty_cache(pleat_runtime *runtime)

@@ -78,12 +78,6 @@ uint32_t pleat__matcher_search(pleat__matcher *matcher, uint64_t bytes, uint16_t
 bool pleat__matcher_resync(pleat__matcher *matcher, const uint64_t recent[PLEAT__GRAM],
                            uint32_t *item);
 
-/* Whether it does not know its place: the last request was none of the sequence. */
-static inline bool pleat__matcher_is_lost(const pleat__matcher *matcher)
-{
-    return matcher->misses != 0;
-}
-
 static inline void pleat__matcher_remember(pleat__matcher *matcher, uint64_t bytes)
 {
     for (uint32_t i = 1; i < PLEAT__GRAM; i++)

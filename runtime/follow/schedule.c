@@ -5,8 +5,6 @@
 #include <runtime/follow/schedule.h>
 
 #include <internal/error.h>
-#include <internal/search.h>
-#include <string.h>
 
 /* ---- a plan's slots ---- */
 
@@ -118,14 +116,6 @@ static uint32_t lane_granules(const pleat__lane *lane)
     return (uint32_t)(lane->bytes >> PLEAT__GRANULE_SHIFT);
 }
 
-/* The first slot that is allocated at an event or behind it. */
-static uint32_t slot_from(const pleat__sequence *sequence, uint32_t at)
-{
-    uint32_t slot;
-    PLEAT__FIRST(slot, sequence->slot_count, sequence->slots[slot].alloc_at >= at);
-    return slot;
-}
-
 static void load_lanes(pleat__schedule *schedule, loader *load)
 {
     for (uint32_t i = 0; i < load->plan->lane_count; i++) {
@@ -139,28 +129,6 @@ static void load_lanes(pleat__schedule *schedule, loader *load)
         schedule->lanes[i].gone = !backed;
         schedule->lane_count++;
     }
-}
-
-static void load_phases_of(pleat__schedule *schedule, const pleat_plan *plan,
-                           const pleat__sequence *sequence, uint32_t first_item)
-{
-    for (uint32_t i = 0; i < sequence->phase_count; i++) {
-        uint32_t slot = slot_from(sequence, sequence->phases[i].begin_at);
-        if (slot < sequence->slot_count)
-            schedule->phases[schedule->phase_count++] =
-                (pleat__schedule_phase){plan->labels[sequence->phases[i].label], first_item + slot};
-    }
-}
-
-static pleat_result load_phases(pleat__schedule *schedule, const pleat_plan *plan)
-{
-    uint64_t count = (uint64_t)plan->first.phase_count + plan->steady.phase_count;
-    schedule->phases = pleat__arena_alloc(schedule->arena, (count + 1) * sizeof *schedule->phases);
-    if (schedule->phases == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan's phases");
-    load_phases_of(schedule, plan, &plan->first, 0);
-    load_phases_of(schedule, plan, &plan->steady, plan->first.slot_count);
-    return PLEAT_OK;
 }
 
 static pleat_result load_all(pleat__schedule *schedule, loader *load)
@@ -194,7 +162,6 @@ static pleat_result load_all(pleat__schedule *schedule, loader *load)
     load_sequence(load, &plan->steady, schedule->items + plan->first.slot_count);
     schedule->several_count = load->several_count;
     load_lanes(schedule, load);
-    PLEAT_TRY(load_phases(schedule, plan));
     PLEAT_TRY(pleat__matcher_init(&schedule->matcher, schedule->arena, schedule->items,
                                   plan->first.slot_count, schedule->count));
     schedule->matcher.iteration = pleat__iteration_slots(plan);
@@ -278,7 +245,6 @@ void pleat__schedule_free(pleat__schedule *schedule)
         pleat__lane_release(&schedule->lanes[i]);
     pleat__matcher_release(&schedule->matcher);
     pleat__arena_free(arena, schedule->lanes);
-    pleat__arena_free(arena, schedule->phases);
     pleat__arena_free(arena, schedule->items);
     pleat__arena_free(arena, schedule->runs);
     pleat__arena_free(arena, schedule->several);
@@ -320,27 +286,7 @@ void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const ple
         set_second(schedule, item, place);
         return;
     }
-    set_second(schedule, item, &expected->place);
     pleat__view_pin(place);
     pleat__view_unpin(schedule->arena, &expected->place);
     expected->place = *place;
-}
-
-/* A matcher that knows its place is not asked to look through all phases: with 10,000 in an
- * iteration they took half a second of it. */
-void pleat__schedule_enter(pleat__schedule *schedule, const char *name)
-{
-    uint32_t best = PLEAT__NO_ITEM, least = UINT32_MAX;
-    if (!pleat__matcher_is_lost(&schedule->matcher))
-        return;
-    for (uint32_t i = 0; i < schedule->phase_count; i++) {
-        uint32_t item = schedule->phases[i].item;
-        uint32_t away = pleat__matcher_distance(&schedule->matcher, item);
-        if (away < least && strcmp(schedule->phases[i].name, name) == 0) {
-            least = away;
-            best = item;
-        }
-    }
-    if (best != PLEAT__NO_ITEM)
-        pleat__matcher_jump(&schedule->matcher, best);
 }

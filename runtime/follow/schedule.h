@@ -13,12 +13,6 @@
 /* Of a page table: no chunk is mapped at this page. */
 #define PLEAT__NO_CHUNK UINT32_MAX
 
-/* A phase of the sequence and its first item. */
-typedef struct pleat__schedule_phase {
-    const char *name; /* the plan's, which stays */
-    uint32_t item;
-} pleat__schedule_phase;
-
 typedef struct pleat__schedule {
     pleat__arena *arena;
     pleat__expected *items;
@@ -29,13 +23,9 @@ typedef struct pleat__schedule {
     pleat__run *runs;
     pleat__lane_space *lanes; /* a plan's */
     uint32_t lane_count;
-    uint32_t lane_base;            /* number of its first lane among those of all schedules */
-    pleat__schedule_phase *phases; /* a plan's */
-    uint32_t phase_count;
+    uint32_t lane_base; /* number of its first lane among those of all schedules */
     pleat__matcher matcher;
-    /* By PLEAT__SECONDS items, where items lie besides, a learned one's before it was replaced;
-     * NULL: none does. */
-    pleat__place **second;
+    pleat__place **second; /* a plan's: by PLEAT__SECONDS items, where they lie besides; or NULL */
 } pleat__schedule;
 
 /* Items whose second places are together (D468). */
@@ -65,9 +55,8 @@ PLEAT_NODISCARD pleat_result pleat__schedule_learned(pleat__arena *arena, pleat_
                                                      uint32_t count, pleat__schedule **out);
 /* NULL is allowed. */
 void pleat__schedule_free(pleat__schedule *schedule);
-/* A learned slot was not free and its request went elsewhere: it has that place from now on. The
- * old place is kept as the second, for what lives a little longer than an iteration (a batch of
- * data is freed when the next one is there) and must alternate between two. */
+/* A slot was not free and its request went elsewhere: a learned one is there from now on, a plan's
+ * has that as its second place. */
 void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const pleat__place *place);
 
 /* schedule_lanes.c: places a request that has no slot, or whose slot is taken, in a lane, and marks
@@ -85,10 +74,6 @@ static inline pleat__lane_space *pleat__schedule_lane(const pleat__schedule *sch
                ? &schedule->lanes[lane - schedule->lane_base]
                : NULL;
 }
-
-/* The job enters a phase: a matcher that does not know its place is where the sequence has it,
- * nearest to where it was. */
-void pleat__schedule_enter(pleat__schedule *schedule, const char *name);
 
 /* An item's second place; NULL when it has none. */
 static inline const pleat__place *pleat__schedule_second(const pleat__schedule *schedule,

@@ -3,6 +3,7 @@
  */
 #include <runtime/learn/trial.h>
 
+#include <internal/check.h>
 #include <string.h>
 
 /* A plan is another job's when within an iteration they differ by more than 1/DIFFERS of what is
@@ -147,15 +148,15 @@ static uint64_t passed_over(const pleat__matcher *matcher, uint32_t from, uint32
 }
 
 /* Whether as much lives as the plan has it behind the item before the cursor; behind the last one
- * of the beginning the iteration comes as it does behind its own last one. Before the beginning's
- * first one, where a phase may have put a matcher that was lost, the plan says nothing. */
+ * of the beginning the iteration comes as it does behind its own last one. */
 static bool lives_as_planned(const pleat__trial *trial, const pleat__matcher *matcher,
                              uint32_t from, uint64_t live)
 {
     uint32_t next = matcher->cursor;
     bool around = next == matcher->begin && from >= next;
-    if (trial->live == NULL || (next == 0 && !around))
+    if (trial->live == NULL)
         return true;
+    PLEAT_ASSERT(next != 0 || around);
     uint64_t planned = trial->live[around ? matcher->count - 1 : next - 1];
     return (live > planned ? live - planned : planned - live) <= trial->apart;
 }

@@ -123,14 +123,6 @@ static void pace(policy *self)
         leave_plan(self);
 }
 
-static pleat_result phase(void *opaque, const char *name)
-{
-    policy *self = opaque;
-    if (self->learner.current != NULL)
-        pleat__schedule_enter(self->learner.current, name);
-    return PLEAT_OK;
-}
-
 /* ---- requests ---- */
 
 static uint16_t stream_index(policy *self, pleat_stream stream)
@@ -284,17 +276,9 @@ static bool alloc_in_second(policy *self, uint32_t item, uint64_t bytes, uint16_
 static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
                           pleat__place *place)
 {
-    const pleat__schedule *schedule = self->learner.current;
-    const pleat__place *second = pleat__schedule_second(schedule, item);
-    uint32_t granules = pleat__granules_of(bytes);
-    *place = schedule->items[item].place;
-    if (!pleat__heap_take_resized(&self->heap, place, granules, stream)) {
-        if (second == NULL)
-            return false;
-        *place = *second;
-        if (!pleat__heap_take_resized(&self->heap, place, granules, stream))
-            return false;
-    }
+    *place = self->learner.current->items[item].place;
+    if (!pleat__heap_take_resized(&self->heap, place, pleat__granules_of(bytes), stream))
+        return false;
     self->served = IN_SLOT;
     return true;
 }
@@ -647,7 +631,6 @@ const pleat__policy_ops pleat__policy_pleat = {
     .idle = pleat__pleat_idle,
     .most = pleat__pleat_most,
     .mark = mark,
-    .phase = phase,
     .parameter = parameter,
     .fit = fit,
     .audit = audit,

@@ -477,35 +477,6 @@ static void match_tracks_sizes_without_a_loss(void **state)
     }
 }
 
-/* A phase begins, which the sequence has at an item. */
-static void enter(fixture *f, const char *name, uint32_t item)
-{
-    pleat__schedule schedule = {
-        .matcher = f->matcher, .phases = &(pleat__schedule_phase){name, item}, .phase_count = 1};
-    pleat__schedule_enter(&schedule, "third");
-    f->matcher = schedule.matcher;
-}
-
-static void match_phase_gives_a_lost_matcher_its_place(void **state)
-{
-    fixture *f = *state;
-    test_random random = test_random_begin("match phase", 0xe6);
-    make_experts(f, &random);
-    for (uint32_t i = 0; i < LAYER; i++)
-        assert_int_equal(ask(f, i, 100), i);
-    /* One that knows where it is stays there, and looks at no phase. */
-    for (uint32_t i = LAYER; i < LAYER + FIXED - 1; i++)
-        assert_int_equal(ask(f, i, 100), i);
-    enter(f, NULL, 3 * LAYER);
-    assert_int_equal(f->matcher.cursor, LAYER + FIXED - 1);
-    /* Something else, and the third layer follows, which looks like all others. */
-    for (uint32_t i = 0; i < 4; i++)
-        (void)pleat__matcher_next(&f->matcher, 123456 + i * 1000, 0);
-    enter(f, "third", 3 * LAYER);
-    for (uint32_t i = 3 * LAYER; i < ITEMS; i++)
-        assert_int_equal(ask(f, i, 100), i);
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -527,7 +498,6 @@ int main(void)
         TEST(match_tracks_sizes_without_a_loss),
         TEST(match_leaves_dynamic_requests_when_all_are_extra),
         TEST(match_tracks_iterations_of_few_requests),
-        TEST(match_phase_gives_a_lost_matcher_its_place),
         TEST(match_that_knows_its_place_is_not_moved_by_a_row),
         TEST(match_resyncs_after_an_evaluation_loop_without_a_mark),
         TEST(match_resyncs_in_the_middle),

@@ -86,25 +86,10 @@ static void trial_knows_what_lives_behind_each_request(void **state)
     }
 }
 
-/* A phase of the beginning's is entered again by a job that is lost: the plan's first request is
- * expected, before which nothing of it lives, and another one comes. */
-static void trial_goes_on_where_a_job_begins_again(void **state)
-{
-    (void)state;
-    fixture f;
-    begin(&f);
-    assert_true(step(&f, 0, 100 * MIB));
-    pleat__matcher_jump(&f.matcher, 0);
-    assert_int_equal(pleat__matcher_next(&f.matcher, 4096, 0), PLEAT__NO_ITEM);
-    assert_true(pleat__trial_step(&f.trial, &f.matcher, 4096, true, 100 * MIB + 4096));
-    end(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trial_knows_what_lives_behind_each_request),
-        cmocka_unit_test(trial_goes_on_where_a_job_begins_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
