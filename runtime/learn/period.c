@@ -141,7 +141,6 @@ static bool lag_step(pleat__recording *recording, uint32_t distance)
     lag->cursor += over + 1;
     lag->misses = 0;
     lag->agreed++;
-    lag->matched++;
     pleat__recording_at(recording, at)->what |= PLEAT__RECORDED_FOUND;
     return true;
 }
@@ -164,10 +163,8 @@ static uint64_t wanted_of(uint32_t count)
 static bool believed(const pleat__lag *lag, uint32_t count)
 {
     uint64_t compared = lag->last + count - lag->since;
-    /* Where all went well but this repeat something came that is not in every repeat: perhaps it is
-     * in every few. */
-    return pleat__nearly_all(lag->agreed, compared) && pleat__nearly_all(lag->matched, count) &&
-           is_steady(lag, count) && count >= LEAST && count <= MOST && compared >= wanted_of(count);
+    return pleat__nearly_all(lag->agreed, compared) && is_steady(lag, count) && count >= LEAST &&
+           count <= MOST && compared >= wanted_of(count);
 }
 
 /* The cursor came to where the repeat began: the next one has begun. The one that ended where it is
@@ -181,7 +178,6 @@ static pleat__repeat repeat_ends(pleat__recording *recording)
     lag->open = is_steady(lag, count);
     lag->last += count;
     lag->length = count;
-    lag->matched = 0;
     return (pleat__repeat){.first = lag->cursor,
                            .count = found ? (uint32_t)(recording->end - lag->cursor) : 0};
 }
@@ -245,7 +241,7 @@ pleat__repeat pleat__period_step(pleat__recording *recording)
  * the one before, each there once. */
 static bool too_many_missed(const pleat__recording *recording, const pleat__lag *lag)
 {
-    return recording->end - lag->since - lag->matched > lag->length / (PLEAT__NEARLY - 1);
+    return recording->end - lag->since - lag->agreed > lag->length / (PLEAT__NEARLY - 1);
 }
 
 void pleat__period_step_marked(pleat__recording *recording)

@@ -19,13 +19,12 @@ static inline bool pleat__nearly_all(uint64_t part, uint64_t whole)
 /* A distance at which the job may be repeating itself. Positions count requests since recording
  * began. */
 typedef struct pleat__lag {
-    uint64_t since;   /* position at which comparing began */
-    uint64_t last;    /* position at which the current repeat began */
-    uint64_t cursor;  /* position, in the previous repeat, of the request expected next */
-    uint32_t length;  /* requests of the previous repeat */
-    uint32_t misses;  /* requests in a row that did not match */
-    uint64_t agreed;  /* requests from `since` on that the previous repeat had too */
-    uint32_t matched; /* requests from `last` on that the previous repeat had too */
+    uint64_t since;  /* position at which comparing began */
+    uint64_t last;   /* position at which the current repeat began */
+    uint64_t cursor; /* position, in the previous repeat, of the request expected next */
+    uint32_t length; /* requests of the previous repeat */
+    uint32_t misses; /* requests in a row that did not match */
+    uint64_t agreed; /* requests from `since` on that the previous repeat had too */
     bool open;
 } pleat__lag;
 

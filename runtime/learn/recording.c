@@ -201,7 +201,7 @@ static bool is_alike(const pleat__recording *recording, uint64_t first, uint32_t
     if (!lag->open || first < recording->begin + lag->length)
         return false;
     /* The one before may have done more: the first makes the optimizer's states. */
-    return pleat__nearly_all(lag->matched, count) && 2 * count >= lag->length;
+    return pleat__nearly_all(lag->agreed, count) && 2 * count >= lag->length;
 }
 
 /* Whether iterations are alike often enough for two in a row to be no chance; this one is like the
