@@ -89,8 +89,8 @@ static pleat_result for_blocks(pleat_runtime *runtime, pleat__pause *pause, bloc
 static bool is_meant(const pleat_runtime *runtime, const pleat__pause *pause,
                      const pleat_block *block)
 {
-    return !pleat__is_shared(runtime, block->address) &&
-           (pause->tag == 0 || pleat__tag_at(runtime, block->address) == pause->tag);
+    pleat__known known = pleat__known_of(runtime, block->address);
+    return !known.shared && (pause->tag == 0 || known.tag == pause->tag);
 }
 
 /* What was spilled takes none of the device's memory, where it may have no room later (spill.h). */
@@ -172,7 +172,7 @@ pleat_result pleat__pause_list_copies(pleat_runtime *runtime, pleat__pause *paus
 static pleat_result list_promised(pleat_runtime *runtime, pleat__pause *pause,
                                   const pleat_block *block)
 {
-    uint32_t tag = pleat__tag_at(runtime, block->address);
+    uint32_t tag = pleat__known_of(runtime, block->address).tag;
     for (const pleat__pause *at = runtime->pauses; tag != 0 && at != NULL; at = at->next)
         if (at->tag == tag && at->copies)
             return list_copies(runtime, pause, block);
@@ -218,10 +218,10 @@ void pleat__pause_drop(pleat_runtime *runtime, pleat__pause *pause)
 pleat_result pleat__pause_begin(pleat_runtime *runtime, pleat__pause *pause)
 {
     PLEAT_TRY(for_blocks(runtime, pause, count_free));
-    PLEAT_TRY(pleat__kept_frees_reserve(&runtime->kept_frees, runtime->arena, pause->frees));
+    PLEAT_TRY(pleat__known_promise(runtime, pause->frees));
     pleat_result result = runtime->ops->hold(runtime->policy);
     if (result != PLEAT_OK) {
-        pleat__kept_frees_give_up(&runtime->kept_frees, pause->frees);
+        pleat__known_give_up(runtime, pause->frees);
         return result;
     }
     pause->next = runtime->pauses;
@@ -247,7 +247,7 @@ void pleat__pause_end(pleat_runtime *runtime, pleat__pause *pause)
     while (*at != pause)
         at = &(*at)->next;
     *at = pause->next;
-    pleat__kept_frees_give_up(&runtime->kept_frees, pause->frees);
+    pleat__known_give_up(runtime, pause->frees);
     free_pause(runtime, pause);
 }
 
@@ -503,7 +503,7 @@ static void keep_piece(const pleat_runtime *runtime, const pleat__pause *pause,
 static void leave_freed(pleat_runtime *runtime, pleat__pause *pause)
 {
     uint64_t size = pleat__space_page_bytes(runtime->space);
-    uint64_t runs = pleat__kept_frees_pages(&runtime->kept_frees, size);
+    uint64_t runs = pleat__kept_frees_pages(runtime);
     pleat__transfer kept = {0};
     if (runs == 0 ||
         pleat__arena_reserve(runtime->arena, &kept.pieces, &kept.capacity,

@@ -198,15 +198,12 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     runtime->ops->destroy(runtime->policy);
     pleat__pending_destroy(&runtime->pending);
     pleat__pauses_release(runtime);
-    pleat__address_map_destroy(&runtime->kept_frees);
-    pleat__address_map_destroy(&runtime->tagged);
+    pleat__address_map_destroy(&runtime->known);
     pleat__pinned_release(&runtime->pinned);
-    pleat__address_map_destroy(&runtime->spill.born);
     pleat__record_release(&runtime->record);
     pleat__keep_release(&runtime->keep);
     pleat__canary_destroy(&runtime->canary);
     pleat__imports_release(&runtime->imports);
-    pleat__address_map_destroy(&runtime->shared);
     pleat__gate_release(&runtime->gate);
     pleat__space_destroy(runtime->space);
     pleat__tenancy_leave(runtime->tenancy);
@@ -361,20 +358,21 @@ static pleat_result alloc_captured(pleat_runtime *runtime, pleat_capture *captur
     return result;
 }
 
+/* The thread's tag is what it is now: the program's callbacks may change it meanwhile. */
 static pleat_result alloc_noted(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                 pleat_va *address)
 {
-    uint32_t tag;
-    PLEAT_TRY(pleat__tag_reserve(runtime, &tag));
-    pleat_result result = pleat__spill_reserve(runtime);
-    if (result != PLEAT_OK) {
-        pleat__tag_note(runtime, tag, 0);
+    pleat__known known = {.tag = pleat__tag_now()};
+    if (known.tag == 0 && !runtime->spill.on)
+        return pleat__alloc_locked(runtime, bytes, stream, address);
+    PLEAT_TRY(pleat__known_promise(runtime, 1));
+    pleat_result result = pleat__alloc_locked(runtime, bytes, stream, address);
+    pleat__known_give_up(runtime, 1);
+    if (result != PLEAT_OK)
         return result;
-    }
-    result = pleat__alloc_locked(runtime, bytes, stream, address);
-    pleat__tag_note(runtime, tag, result == PLEAT_OK ? *address : 0);
-    pleat__spill_note(runtime, result == PLEAT_OK ? *address : 0);
-    return result;
+    known.born = pleat__spill_born(runtime);
+    pleat__known_set(runtime, *address, known);
+    return PLEAT_OK;
 }
 
 pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
@@ -391,8 +389,9 @@ pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream st
     pleat_result result;
     if (__builtin_expect(capture != NULL, 0))
         result = alloc_captured(runtime, capture, bytes, stream, address);
-    else if (__builtin_expect(
-                 atomic_load_explicit(&pleat__allocations_are_noted, memory_order_relaxed), 0))
+    else if (__builtin_expect(atomic_load_explicit(&pleat__has_tags, memory_order_relaxed) ||
+                                  runtime->spill.on,
+                              0))
         result = alloc_noted(runtime, bytes, stream, address);
     else
         result = pleat__alloc_locked(runtime, bytes, stream, address);
@@ -424,12 +423,8 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool lat
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
     uint64_t later = 0; /* bytes, where the policy hears of it later: it counts at once */
-    if (__builtin_expect(runtime->tagged.count != 0, 0))
-        pleat__tag_forget(runtime, address);
-    if (__builtin_expect(runtime->shared.count != 0, 0))
-        pleat__share_forget(runtime, address);
-    if (__builtin_expect(runtime->spill.on, 0))
-        pleat__spill_forget(runtime, address);
+    if (__builtin_expect(runtime->known.count != 0, 0))
+        pleat__known_forget(runtime, address);
     if (runtime->pending.entries.count > 0)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &later));
     if (__builtin_expect(runtime->pauses != NULL, 0) && later == 0)
@@ -496,7 +491,7 @@ pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat
     pleat_result result = find_block(runtime, address, &block);
     if (result != PLEAT_OK)
         result = not_found(address);
-    else if (pleat__kept_frees_has(&runtime->kept_frees, block.address))
+    else if (pleat__known_of(runtime, block.address).freed)
         result = pleat__fail(PLEAT_E_STATE, "%#llx has been freed", (unsigned long long)address);
     else if (block.stream != stream && capture != NULL)
         result = pleat__capture_share(capture, address);

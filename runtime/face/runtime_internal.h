@@ -11,6 +11,7 @@
 #include <runtime/face/graph_capture.h>
 #include <runtime/face/keep.h>
 #include <runtime/face/kept_frees.h>
+#include <runtime/face/known.h>
 #include <runtime/face/limits.h>
 #include <runtime/face/log_writer.h>
 #include <runtime/face/move.h>
@@ -37,11 +38,10 @@ struct pleat_runtime {
     pleat__policy_context context; /* that the policy was made with */
     int device;
     pleat__limits limits;
-    pleat__tenancy *tenancy;       /* NULL: alone */
-    pleat__pause *pauses;          /* those that hold, the newest first */
-    pleat__address_map kept_frees; /* by address, to their bytes (kept_frees.h) */
+    pleat__tenancy *tenancy; /* NULL: alone */
+    pleat__pause *pauses;    /* those that hold, the newest first */
     pleat__pinned pinned;
-    pleat__address_map tagged; /* allocations that have a tag, to its number (tags.h) */
+    pleat__address_map known; /* of live allocations (known.h) */
     pleat__spill spill;
     pleat_memory_callback memory_callback;
     void *memory_context;
@@ -49,8 +49,7 @@ struct pleat_runtime {
     pleat__keep keep;
     pleat__imports imports;
     pleat__canary canary;
-    bool shares;               /* setting share:on */
-    pleat__address_map shared; /* allocations that other processes may see (share.h) */
+    bool shares; /* setting share:on */
     pleat_freed_callback freed_callback;
     void *freed_context;
     pleat__watch *watch; /* NULL: no log is written */

@@ -60,22 +60,11 @@ static pleat__chunk *walk_pieces(pleat_runtime *runtime, const pleat_block *bloc
     return NULL;
 }
 
-/* Room for one more, which is noted when it is exported. */
-static pleat_result reserve_shared(pleat_runtime *runtime)
+static void set_shared(pleat_runtime *runtime, pleat_va address, bool shared)
 {
-    if (runtime->shared.entries == NULL)
-        PLEAT_TRY(pleat__address_map_create(runtime->arena, &runtime->shared));
-    return pleat__address_map_reserve(&runtime->shared);
-}
-
-bool pleat__is_shared(const pleat_runtime *runtime, pleat_va address)
-{
-    return runtime->shared.count != 0 && pleat__address_map_find(&runtime->shared, address) != NULL;
-}
-
-void pleat__share_forget(pleat_runtime *runtime, pleat_va address)
-{
-    (void)pleat__address_map_remove(&runtime->shared, address);
+    pleat__known known = pleat__known_of(runtime, address);
+    known.shared = shared;
+    pleat__known_set(runtime, address, known);
 }
 
 pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address, pleat_share *share)
@@ -99,14 +88,16 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = find_block(runtime, address, &block);
     if (result == PLEAT_OK)
-        result = reserve_shared(runtime);
+        result = pleat__known_promise(runtime, 1);
+    if (result == PLEAT_OK)
+        pleat__known_give_up(runtime, 1);
     pleat__chunk *chunk = result == PLEAT_OK ? walk_pieces(runtime, &block, index, &share) : NULL;
     if (chunk != NULL && chunk->rests) {
         result = pleat__fail(PLEAT_E_STATE, "%#llx is paused", (unsigned long long)address);
     } else if (chunk != NULL) {
-        bool was_shared = pleat__is_shared(runtime, block.address);
-        if (!was_shared) /* before the lock is left: a free meanwhile forgets it */
-            pleat__address_map_insert(&runtime->shared, block.address, runtime);
+        bool was_shared = pleat__known_of(runtime, block.address).shared;
+        /* Before the lock is left: a free meanwhile forgets it. */
+        set_shared(runtime, block.address, true);
         uint64_t size = chunk->pages * pleat__space_page_bytes(runtime->space);
         result = pleat__spill_fetch(runtime, chunk);
         if (result == PLEAT_OK) {
@@ -117,7 +108,7 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
         if (result == PLEAT_OK)
             *bytes = size;
         else if (!was_shared)
-            pleat__share_forget(runtime, block.address);
+            set_shared(runtime, block.address, false);
     } else if (result == PLEAT_OK) {
         result = pleat__fail(PLEAT_E_INVALID, "there is no piece %u behind %#llx", index,
                              (unsigned long long)address);

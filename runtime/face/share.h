@@ -28,9 +28,4 @@ typedef struct pleat__imports {
 /* The records; what is mapped goes with the space. */
 void pleat__imports_release(pleat__imports *imports);
 
-/* Whether other processes may see the allocation's memory, so that it stays behind its address. */
-bool pleat__is_shared(const pleat_runtime *runtime, pleat_va address);
-/* It is freed. */
-void pleat__share_forget(pleat_runtime *runtime, pleat_va address);
-
 #endif

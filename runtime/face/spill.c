@@ -41,36 +41,20 @@ pleat_result pleat__spill_begin(pleat_runtime *runtime, const pleat__conf *conf)
     pleat_result result = probe(runtime);
     if (result != PLEAT_OK)
         return pleat__context(result, "spill");
-    PLEAT_TRY(pleat__address_map_create(runtime->arena, &runtime->spill.born));
     runtime->spill.on = true;
-    pleat__note_allocations();
     return PLEAT_OK;
 }
 
 /* ---- what lives, since when ---- */
 
-pleat_result pleat__spill_reserve(pleat_runtime *runtime)
-{
-    return runtime->spill.on ? pleat__address_map_promise(&runtime->spill.born) : PLEAT_OK;
-}
-
-void pleat__spill_note(pleat_runtime *runtime, pleat_va address)
+uint64_t pleat__spill_born(pleat_runtime *runtime)
 {
     pleat__spill *spill = &runtime->spill;
     if (!spill->on)
-        return;
-    pleat__address_map_give_up(&spill->born);
-    if (address == 0)
-        return;
-    pleat__address_map_insert(&spill->born, address, (void *)(uintptr_t)++spill->requests);
+        return 0;
     if (runtime->stats.live_bytes > spill->peak_live)
         spill->peak_live = runtime->stats.live_bytes;
-}
-
-void pleat__spill_forget(pleat_runtime *runtime, pleat_va address)
-{
-    if (runtime->spill.on)
-        (void)pleat__address_map_remove(&runtime->spill.born, address);
+    return ++spill->requests;
 }
 
 /* ---- which chunks ---- */
@@ -83,10 +67,10 @@ typedef struct chunks {
 static uint64_t rank_of(const pleat_runtime *runtime, pleat_va address)
 {
     const pleat__spill *spill = &runtime->spill;
-    uint64_t born = (uint64_t)(uintptr_t)pleat__address_map_find(&spill->born, address);
-    if (born == 0 || pleat__is_shared(runtime, address))
+    pleat__known known = pleat__known_of(runtime, address);
+    if (known.born == 0 || known.shared)
         return STAYS;
-    return born <= spill->marked ? spill->marked - born : OF_ITERATION + born;
+    return known.born <= spill->marked ? spill->marked - known.born : OF_ITERATION + known.born;
 }
 
 static pleat_result add(pleat_runtime *runtime, chunks *found, pleat__chunk *chunk, uint64_t rank)

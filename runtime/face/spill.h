@@ -10,21 +10,19 @@
  * BACK    At an iteration's end as much comes back as the next one will leave room for, if it needs
  *         what the last one needed at its peak.
  * COST    While the setting is off one branch of an allocation. When it is on each allocation is
- *         entered into a table.
+ *         noted (known.h).
  */
 #ifndef PLEAT_RUNTIME_FACE_SPILL_H
 #define PLEAT_RUNTIME_FACE_SPILL_H
 
 #include <pleat/runtime.h>
-#include <runtime/base/address_map.h>
 #include <runtime/base/conf.h>
 #include <stdbool.h>
 #include <vmm/space.h>
 
 typedef struct pleat__spill {
     bool on;
-    pleat__address_map born; /* allocations to the number of their request */
-    uint64_t requests;
+    uint64_t requests;  /* that were served; their numbers are known (known.h) */
     uint64_t marked;    /* requests by the last iteration's end */
     uint64_t peak_live; /* bytes, in this iteration */
 } pleat__spill;
@@ -33,11 +31,9 @@ typedef struct pleat__spill {
  * of the host's, or the policy moves none. */
 PLEAT_NODISCARD pleat_result pleat__spill_begin(pleat_runtime *runtime, const pleat__conf *conf);
 
-/* With the lock; only where it is on. */
-PLEAT_NODISCARD pleat_result pleat__spill_reserve(pleat_runtime *runtime);
-/* After an allocation; 0: it failed. */
-void pleat__spill_note(pleat_runtime *runtime, pleat_va address);
-void pleat__spill_forget(pleat_runtime *runtime, pleat_va address);
+/* All with the lock. */
+/* The number of a request that has just been served, from 1 on; 0 where it is off. */
+uint64_t pleat__spill_born(pleat_runtime *runtime);
 /* Makes room for so many bytes of the device's; whether any was made. With the turn. */
 bool pleat__spill_out(pleat_runtime *runtime, uint64_t bytes);
 /* What is held beside what lived in the host's memory is free again where nothing lives there any

@@ -10,16 +10,11 @@
 
 #define TAGS_MOST 256 /* names, in a process (D199) */
 
-atomic_bool pleat__allocations_are_noted;
+atomic_bool pleat__has_tags;
 static _Thread_local uint32_t tag_now; /* 0: none */
 static pthread_mutex_t tags_lock = PTHREAD_MUTEX_INITIALIZER;
 static char tag_names[TAGS_MOST][64];
 static uint32_t tag_count;
-
-void pleat__note_allocations(void)
-{
-    atomic_store_explicit(&pleat__allocations_are_noted, true, memory_order_relaxed);
-}
 
 /* Its number, from 1 on; 0: it is not known, and, where it is to be added, there is no room. */
 static uint32_t tag_of(const char *name, bool add)
@@ -48,40 +43,13 @@ pleat_result pleat_tag(const char *name)
         return pleat__fail(PLEAT_E_LIMIT, "tag '%s': there may be %d, of up to %zu letters", name,
                            TAGS_MOST, sizeof *tag_names - 1);
     tag_now = tag;
-    pleat__note_allocations();
+    atomic_store_explicit(&pleat__has_tags, true, memory_order_relaxed);
     return PLEAT_OK;
 }
 
-pleat_result pleat__tag_reserve(pleat_runtime *runtime, uint32_t *tag)
+uint32_t pleat__tag_now(void)
 {
-    pleat__address_map *tagged = &runtime->tagged;
-    *tag = tag_now;
-    if (*tag == 0)
-        return PLEAT_OK;
-    if (tagged->entries == NULL)
-        PLEAT_TRY(pleat__address_map_create(runtime->arena, tagged));
-    return pleat__address_map_promise(tagged);
-}
-
-void pleat__tag_note(pleat_runtime *runtime, uint32_t tag, pleat_va address)
-{
-    if (tag == 0)
-        return;
-    pleat__address_map_give_up(&runtime->tagged);
-    if (address != 0)
-        pleat__address_map_insert(&runtime->tagged, address, (void *)(uintptr_t)tag);
-}
-
-void pleat__tag_forget(pleat_runtime *runtime, pleat_va address)
-{
-    if (runtime->tagged.count != 0)
-        (void)pleat__address_map_remove(&runtime->tagged, address);
-}
-
-uint32_t pleat__tag_at(const pleat_runtime *runtime, pleat_va address)
-{
-    const pleat__address_map *tagged = &runtime->tagged;
-    return tagged->count == 0 ? 0 : (uint32_t)(uintptr_t)pleat__address_map_find(tagged, address);
+    return tag_now;
 }
 
 pleat_result pleat__tag_named(const char *name, uint32_t *tag)
