@@ -465,8 +465,7 @@ pleat_result pleat_free(pleat_runtime *runtime, pleat_va address)
     return result;
 }
 
-/* Of the policy's block, or of a piece of a capture's. */
-static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_block *block)
+pleat_result pleat__find_block(pleat_runtime *runtime, pleat_va address, pleat_block *block)
 {
     const pleat_capture *capture = pleat__capture_of(runtime->captures, address);
     return capture != NULL ? pleat__capture_block_of(capture, address, block)
@@ -488,7 +487,7 @@ pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat
     pleat_block block;
     pleat__gate_lock(&runtime->gate);
     pleat_capture *capture = pleat__capture_of(runtime->captures, address);
-    pleat_result result = find_block(runtime, address, &block);
+    pleat_result result = pleat__find_block(runtime, address, &block);
     if (result != PLEAT_OK)
         result = not_found(address);
     else if (pleat__known_of(runtime, block.address).freed)
@@ -580,7 +579,7 @@ pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_bloc
 {
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = find_block(runtime, address, block);
+    pleat_result result = pleat__find_block(runtime, address, block);
     pleat__gate_unlock(&runtime->gate);
     return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
 }

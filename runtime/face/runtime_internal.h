@@ -76,6 +76,10 @@ bool pleat__audit_policy(const pleat_runtime *runtime);
 void pleat__runtime_freed(void *runtime, pleat_va address, uint64_t bytes);
 void pleat__freed_now(pleat_runtime *runtime, pleat_va address, uint64_t bytes);
 
+/* The allocation that holds an address: the policy's block, or a piece of a capture's. With the
+ * lock. */
+PLEAT_NODISCARD pleat_result pleat__find_block(pleat_runtime *runtime, pleat_va address,
+                                               pleat_block *block);
 /* pleat_alloc, pleat_free, pleat_stats_fill and pleat_walk with the lock held. */
 PLEAT_NODISCARD pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes,
                                                  pleat_stream stream, pleat_va *address);

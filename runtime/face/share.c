@@ -27,13 +27,18 @@ static pleat__chunk *chunk_of(pleat_runtime *runtime, pleat_va address, uint64_t
     return chunk;
 }
 
-static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_block *block)
+/* The allocation that holds an address, and what the policy has there: of a graph's piece the whole
+ * capture, whose memory stays for as long as it lives. */
+static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_block *block,
+                               pleat_block *whole)
 {
     if (!runtime->shares)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "this runtime's memory cannot be sent to other processes: it was made "
                            "without the setting share:on");
-    pleat_result result = runtime->ops->block_of(runtime->policy, address, block);
+    pleat_result result = pleat__find_block(runtime, address, block);
+    if (result == PLEAT_OK)
+        result = runtime->ops->block_of(runtime->policy, address, whole);
     if (result != PLEAT_OK)
         return pleat__fail(result, "%#llx is not allocated", (unsigned long long)address);
     return PLEAT_OK;
@@ -70,9 +75,9 @@ static void set_shared(pleat_runtime *runtime, pleat_va address, bool shared)
 pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address, pleat_share *share)
 {
     PLEAT__TRY_HERE(runtime);
-    pleat_block block;
+    pleat_block block, whole;
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = find_block(runtime, address, &block);
+    pleat_result result = find_block(runtime, address, &block, &whole);
     if (result == PLEAT_OK)
         (void)walk_pieces(runtime, &block, UINT32_MAX, share);
     pleat__gate_unlock(&runtime->gate);
@@ -83,10 +88,10 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
                                uint64_t *bytes)
 {
     PLEAT__TRY_HERE(runtime);
-    pleat_block block;
+    pleat_block block, whole;
     pleat_share share;
     pleat__gate_lock_turn(&runtime->gate);
-    pleat_result result = find_block(runtime, address, &block);
+    pleat_result result = find_block(runtime, address, &block, &whole);
     if (result == PLEAT_OK)
         result = pleat__known_promise(runtime, 1);
     if (result == PLEAT_OK)
@@ -95,9 +100,9 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
     if (chunk != NULL && chunk->rests) {
         result = pleat__fail(PLEAT_E_STATE, "%#llx is paused", (unsigned long long)address);
     } else if (chunk != NULL) {
-        bool was_shared = pleat__known_of(runtime, block.address).shared;
+        bool was_shared = pleat__known_of(runtime, whole.address).shared;
         /* Before the lock is left: a free meanwhile forgets it. */
-        set_shared(runtime, block.address, true);
+        set_shared(runtime, whole.address, true);
         uint64_t size = chunk->pages * pleat__space_page_bytes(runtime->space);
         result = pleat__spill_fetch(runtime, chunk);
         if (result == PLEAT_OK) {
@@ -108,7 +113,7 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
         if (result == PLEAT_OK)
             *bytes = size;
         else if (!was_shared)
-            set_shared(runtime, block.address, false);
+            set_shared(runtime, whole.address, false);
     } else if (result == PLEAT_OK) {
         result = pleat__fail(PLEAT_E_INVALID, "there is no piece %u behind %#llx", index,
                              (unsigned long long)address);

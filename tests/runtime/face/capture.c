@@ -8,6 +8,7 @@
 #include <internal/error.h>
 #include <pleat/runtime.h>
 #include <string.h>
+#include <unistd.h>
 #include <vmm/host/host.h>
 
 #define MIB (1ull << 20)
@@ -53,7 +54,7 @@ static pleat_result stream_wait(void *self, pleat_stream stream, pleat_event eve
     return b.host.ops->stream_wait(self, stream, event);
 }
 
-static void begin(const char *policy, uint64_t budget)
+static void begin_with(const char *policy, uint64_t budget, const char *conf)
 {
     memset(&b, 0, sizeof b);
     pleat_host_options host = {.size = sizeof host, .device_bytes = 1024 * MIB};
@@ -63,8 +64,13 @@ static void begin(const char *policy, uint64_t budget)
     b.ops.stream_wait = stream_wait;
     b.vmm = (pleat_vmm){&b.ops, b.host.self};
     pleat_runtime_options options = {
-        .size = sizeof options, .policy = policy, .budget_bytes = budget};
+        .size = sizeof options, .policy = policy, .budget_bytes = budget, .conf = conf};
     assert_ok(pleat_runtime_create(b.vmm, &options, &b.runtime));
+}
+
+static void begin(const char *policy, uint64_t budget)
+{
+    begin_with(policy, budget, NULL);
 }
 
 static void end(void)
@@ -456,6 +462,36 @@ static void capture_leaves_streams_that_share_alone(void **state)
     end();
 }
 
+/* Another process is told where in the chunk the tensor lies, and the chunk stays the capture's. */
+static void capture_shares_a_piece_of_its_memory(void **state)
+{
+    (void)state;
+    int fd;
+    uint64_t bytes;
+    pleat_share first, second;
+    begin_with("pleat", 0, "share:on");
+    pleat_capture *graph = capture(5, 8 * MIB);
+    pleat_va a = take(MIB, 5), half = take(MIB / 2, 5);
+    finish(graph, NULL);
+    assert_ok(pleat_share_of(b.runtime, a, &first));
+    assert_ok(pleat_share_of(b.runtime, half + 100, &second));
+    assert_int_equal(second.offset, first.offset + MIB);
+    assert_int_equal(second.pieces, 1);
+    assert_int_equal(second.bytes, first.bytes);
+    assert_ok(pleat_share_piece(b.runtime, half, 0, &fd, &bytes));
+    assert_int_equal(bytes, second.bytes);
+    assert_int_equal(close(fd), 0);
+    assert_result(pleat_share_piece(b.runtime, half, 1, &fd, &bytes), PLEAT_E_INVALID);
+    assert_ok(pleat_pause(b.runtime, NULL));
+    assert_int_not_equal(pleat_stats_of(b.runtime).physical_bytes, 0);
+    assert_ok(pleat_resume(b.runtime, NULL));
+    assert_ok(pleat_free(b.runtime, half));
+    assert_result(pleat_share_of(b.runtime, half, &second), PLEAT_E_NOT_FOUND);
+    assert_ok(pleat_free(b.runtime, a));
+    assert_ok(pleat_capture_free(b.runtime, graph));
+    end();
+}
+
 static void capture_that_gets_no_host_memory_changes_nothing(void **state)
 {
     (void)state;
@@ -491,6 +527,7 @@ int main(void)
         cmocka_unit_test(capture_that_was_not_announced_refuses_no_others),
         cmocka_unit_test(capture_that_was_not_announced_lets_others_be_collected),
         cmocka_unit_test(capture_leaves_streams_that_share_alone),
+        cmocka_unit_test(capture_shares_a_piece_of_its_memory),
         cmocka_unit_test(capture_that_gets_no_host_memory_changes_nothing),
     };
     return cmocka_run_group_tests_name("capture", tests, NULL, NULL);

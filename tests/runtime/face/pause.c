@@ -136,8 +136,6 @@ static void pause_that_discards_keeps_what_was_paused_to_be_kept(void **state)
     finish(&j);
 }
 
-/* Each of two that are paused at a time has its contents in host memory of its own, that of earlier
- * pauses as well. */
 /* Another process sees the memory of what is shared with it, which stays while that lives. */
 static void pause_leaves_what_is_shared(void **state)
 {
@@ -193,6 +191,8 @@ static void pause_takes_what_could_not_be_shared(void **state)
     pleat_vmm_destroy(&host);
 }
 
+/* Each of two that are paused at a time has its contents in host memory of its own, that of earlier
+ * pauses as well. */
 static void pause_of_two_tags_keeps_both(void **state)
 {
     (void)state;
