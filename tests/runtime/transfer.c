@@ -304,24 +304,28 @@ static void pinning_threads_are_pleats_own(void **state)
 {
     (void)state;
     pleat__arena *arena;
-    pleat__pinned_block block;
+    size_t index;
     pleat_host_options options = {.size = sizeof options, .granularity = PAGE};
     assert_ok(pleat_vmm_host(&options, &makers.host));
     assert_ok(pleat__arena_create(&arena));
     makers.program = pthread_self();
     pleat_vmm_ops ops = *makers.host.ops;
     ops.host_alloc = make_told;
-    pleat__pinning pinning = {
-        .vmm = {&ops, makers.host.self}, .arena = arena, .block_bytes = 2 * PAGE};
-    assert_ok(pleat__pinning_begin(&pinning, PAGE, 16 * PAGE));
-    while (pinning.thread_count > 0 && makers.by_own + makers.by_others == 0)
+    pleat__pinned pinned = {.vmm = {&ops, makers.host.self},
+                            .arena = arena,
+                            .page_bytes = PAGE,
+                            .block_bytes = 2 * PAGE};
+    assert_ok(pleat__pinned_open(&pinned, 16 * PAGE));
+    while (pinned.thread_count > 0 && makers.by_own + makers.by_others == 0)
         sched_yield();
-    for (int b = 0; b < 8; b++) {
-        assert_ok(pleat__pinning_next(&pinning, &block));
-        assert_ok(ops.host_free(makers.host.self, 0, block.memory));
-    }
-    pleat__pinning_end(&pinning);
+    for (int b = 0; b < 8; b++)
+        assert_ok(pleat__pinned_take(&pinned, &index));
+    assert_result(pleat__pinned_take(&pinned, &index), PLEAT_E_STATE);
+    pleat__pinned_close(&pinned);
     assert_int_equal(makers.by_others, 0);
+    for (index = 0; index < pinned.count; index++)
+        pleat__pinned_give(&pinned, index);
+    pleat__pinned_release(&pinned);
     pleat__arena_destroy(arena);
     assert_nothing_held(&makers.host);
     pleat_vmm_destroy(&makers.host);

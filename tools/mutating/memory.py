@@ -158,8 +158,8 @@ MUTANTS = (
      "runtime/transfer/transfer.c", "    return next->address + next->bytes <= end;", "    return next->bytes <= end;",
      "runtime_pause"),
     ("transfer-pinned", "a block of pinned memory is used by one at a time",
-     "runtime/transfer/pinned.c", "        pinned->blocks[*index].used = true;\n        return PLEAT_OK;",
-     "        return PLEAT_OK;", "runtime_pause"),
+     "runtime/transfer/pinned.c", "    pinned->blocks[*index].used = true;\n    return PLEAT_OK;",
+     "    return PLEAT_OK;", "runtime_pause"),
     # ---- settings and tables ----
     ("conf-range", "a setting outside its range is refused",
      "runtime/base/conf.c", "(value >= bounds->least && value <= bounds->most)", "value >= bounds->least", "runtime_follow"),
