@@ -8,6 +8,7 @@
 #include <runtime/base/address_map.h>
 #include <runtime/base/bitset.h>
 #include <runtime/base/policy.h>
+#include <runtime/baselines/torch/addresses.h>
 #include <runtime/baselines/torch/bins.h>
 #include <runtime/baselines/torch/caching.h>
 

@@ -108,18 +108,18 @@ pleat_result pleat__gmlake_alloc_primitive(policy *self, pool *owner, uint64_t b
                                            primitive **out)
 {
     pleat__gate *gate = self->context.gate;
-    pleat__supplier pages = pleat__supplier_of_pages(self->context.space, gate);
+    pleat__space *space = self->context.space;
     primitive *made = NULL;
     pleat_va address;
     PLEAT_TRY(pleat__gmlake_new_primitive(self, owner, &made));
     pleat_result result = pleat__address_map_promise(&self->blocks);
     if (result != PLEAT_OK)
         goto no_room;
-    result = pages.reserve(pages.self, bytes, &address);
+    result = pleat__addresses_take(space, bytes, &address);
     if (result != PLEAT_OK)
         goto no_range;
     pleat__gate_leave(gate);
-    result = pages.back(pages.self, address, bytes, self->unit);
+    result = pleat__addresses_back(space, address, bytes, self->unit);
     pleat__gate_enter(gate);
     if (result != PLEAT_OK)
         goto no_memory;
@@ -128,7 +128,7 @@ pleat_result pleat__gmlake_alloc_primitive(policy *self, pool *owner, uint64_t b
     *out = made;
     return PLEAT_OK;
 no_memory:
-    pages.unreserve(pages.self, address, bytes);
+    pleat__addresses_give(space, address, bytes);
 no_range:
     pleat__address_map_give_up(&self->blocks);
 no_room:

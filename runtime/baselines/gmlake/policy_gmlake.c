@@ -375,7 +375,7 @@ static void forget_primitive(policy *self, pleat__block *block)
 static bool release_free(policy *self)
 {
     pleat__gate *gate = self->context.gate;
-    pleat__supplier pages = pleat__supplier_of_pages(self->context.space, gate);
+    pleat__space *space = self->context.space;
     pleat__block *gone, *kept;
     pleat__fences fences;
     if (!pleat__gate_fence(gate, &fences))
@@ -391,8 +391,8 @@ static bool release_free(policy *self)
         return false;
     }
     for (pleat__block *at = gone; at != NULL; at = at->right) {
-        (void)pages.unback(pages.self, at->address, at->bytes);
-        pages.unreserve(pages.self, at->address, at->bytes);
+        (void)pleat__addresses_unback(space, at->address, at->bytes);
+        pleat__addresses_give(space, at->address, at->bytes);
     }
     pleat__gate_enter(gate);
     for (pleat__block *at = gone, *next; at != NULL; at = next) {
@@ -479,11 +479,11 @@ static bool audit(void *opaque)
 static pleat_result create_parts(policy *self)
 {
     pleat__arena *arena = self->context.arena;
-    pleat__supplier supplier = pleat__supplier_of_space(self->context.space, self->context.gate);
     PLEAT_TRY(pleat__address_map_create(arena, &self->blocks));
     PLEAT_TRY(pleat__address_map_create(arena, &self->live));
     PLEAT_TRY(pleat__bits_create(arena, pleat__space_pages(self->context.space), &self->starts));
-    return pleat__caching_create(arena, &supplier, NULL, &self->small);
+    return pleat__caching_create(arena, self->context.space, self->context.gate, NULL,
+                                 &self->small);
 }
 
 /* The space unmaps what is mapped in it, and the arena goes whole: both are the runtime's. */

@@ -17,6 +17,7 @@
  */
 #include <runtime/base/bitset.h>
 #include <runtime/base/policy.h>
+#include <runtime/baselines/torch/addresses.h>
 #include <runtime/baselines/torch/caching.h>
 #include <runtime/follow/matcher.h>
 #include <runtime/memory/occupancy.h>
@@ -159,15 +160,15 @@ static pleat_result load_windows(policy *self)
 /* The pool, resident whole. */
 static pleat_result back_pool(policy *self)
 {
-    pleat__supplier space = pleat__supplier_of_space(self->context.space, NULL);
+    pleat__space *space = self->context.space;
     if (self->pool_bytes == 0)
         return PLEAT_OK;
-    PLEAT_TRY(space.reserve(space.self, self->pool_bytes, &self->base));
+    PLEAT_TRY(pleat__addresses_take(space, self->pool_bytes, &self->base));
     uint64_t whole = self->pool_bytes / HANDLE_BYTES * HANDLE_BYTES;
     if (whole > 0)
-        PLEAT_TRY(space.back(space.self, self->base, whole, HANDLE_BYTES));
+        PLEAT_TRY(pleat__addresses_back(space, self->base, whole, HANDLE_BYTES));
     uint64_t rest = self->pool_bytes - whole;
-    return rest > 0 ? space.back(space.self, self->base + whole, rest, rest) : PLEAT_OK;
+    return rest > 0 ? pleat__addresses_back(space, self->base + whole, rest, rest) : PLEAT_OK;
 }
 
 /* ---- serving ---- */
@@ -422,8 +423,8 @@ static bool audit(void *opaque)
 static pleat_result create_parts(policy *self)
 {
     pleat__arena *arena = self->context.arena;
-    pleat__supplier supplier = pleat__supplier_of_space(self->context.space, self->context.gate);
-    PLEAT_TRY(pleat__caching_create(arena, &supplier, NULL, &self->caching));
+    PLEAT_TRY(pleat__caching_create(arena, self->context.space, self->context.gate, NULL,
+                                    &self->caching));
     if (self->context.plan != NULL) {
         PLEAT_TRY(load_items(self));
         PLEAT_TRY(load_windows(self));

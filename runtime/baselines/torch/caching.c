@@ -212,17 +212,19 @@ static pleat_result reserve_host(pleat__caching *caching)
     return pleat__address_map_reserve(&caching->live);
 }
 
-/* Asks the program to free something, and looks for a block once more. What others did meanwhile
- * took what was at hand. */
+/* Asks the program to free something, without the lock and without the turn, and looks for a block
+ * once more. What others did meanwhile took what was at hand. */
 static pleat_result ask_and_take(pleat__caching *caching, pool *owner, uint64_t bytes,
                                  uint64_t rounded, pleat__block **block)
 {
-    const pleat__supplier *supplier = &caching->supplier;
-    if (supplier->ask == NULL)
+    const pleat__caching_options *options = &caching->options;
+    if (options->early_callback == NULL)
         return PLEAT_OK;
-    bool again = supplier->ask(supplier->self, bytes, owner->stream);
+    pleat__gate_unlock(caching->gate);
+    int again = options->early_callback(options->memory_context, bytes, owner->stream);
+    pleat__gate_lock_turn(caching->gate);
     PLEAT_TRY(reserve_host(caching));
-    if (again)
+    if (again != 0)
         *block = take_free(caching, owner, rounded);
     return PLEAT_OK;
 }
@@ -253,7 +255,7 @@ pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes, pleat
     PLEAT_TRY(reserve_host(caching));
     pleat__block *block = take_free(caching, owner, rounded);
     if (block == NULL) {
-        PLEAT_TRY(pleat__caching_turn(caching));
+        PLEAT_TRY(pleat__gate_turn(caching->gate));
         PLEAT_TRY(ask_and_take(caching, owner, bytes, rounded, &block));
     }
     if (block == NULL) {
@@ -292,42 +294,24 @@ pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint
     return PLEAT_OK;
 }
 
-static pleat_result check_options(pleat__caching_options *options, uint64_t unit)
+pleat_result pleat__caching_create(pleat__arena *arena, pleat__space *space, pleat__gate *gate,
+                                   const pleat__caching_options *options, pleat__caching **out)
 {
-    if (options->max_split_bytes == 0)
-        options->max_split_bytes = UINT64_MAX;
-    if (options->max_round_bytes == 0)
-        options->max_round_bytes = PLEAT__LARGE_SEGMENT_BYTES;
-    if (options->grow_bytes == 0)
-        options->grow_bytes = PLEAT__LARGE_SEGMENT_BYTES;
-    if (options->expandable && options->range_bytes == 0)
-        options->range_bytes = *options->limit_bytes + *options->limit_bytes / 8;
-    if (unit == 0 || PLEAT__SMALL_SEGMENT_BYTES % unit != 0 || options->grow_bytes % unit != 0)
+    uint64_t unit = pleat__space_page_bytes(space);
+    if (PLEAT__SMALL_SEGMENT_BYTES % unit != 0)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "the caching allocator's segments are not whole chunks of %llu bytes",
                            (unsigned long long)unit);
-    if (options->max_split_bytes < PLEAT__LARGE_SEGMENT_BYTES)
-        return pleat__fail(PLEAT_E_INVALID, "max_split of %llu bytes is under 20 MiB",
-                           (unsigned long long)options->max_split_bytes);
-    if (options->expandable && options->range_bytes < options->grow_bytes)
-        return pleat__fail(PLEAT_E_INVALID, "an expandable segment of %llu bytes has no room",
-                           (unsigned long long)options->range_bytes);
-    if (!(options->gc_threshold >= 0 && options->gc_threshold < 1))
-        return pleat__fail(PLEAT_E_INVALID, "gc_threshold is a share below 1");
-    return PLEAT_OK;
-}
-
-pleat_result pleat__caching_create(pleat__arena *arena, const pleat__supplier *supplier,
-                                   const pleat__caching_options *options, pleat__caching **out)
-{
-    pleat__caching_options checked = options != NULL ? *options : (pleat__caching_options){0};
-    PLEAT_TRY(check_options(&checked, supplier->unit_bytes));
     pleat__caching *caching = pleat__arena_calloc(arena, 1, sizeof *caching);
     if (caching == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a caching allocator");
     caching->arena = arena;
-    caching->supplier = *supplier;
-    caching->options = checked;
+    caching->space = space;
+    caching->gate = gate;
+    if (options != NULL)
+        caching->options = *options;
+    if (caching->options.max_split_bytes == 0)
+        caching->options.max_split_bytes = UINT64_MAX;
     pleat_result result = pleat__address_map_create(arena, &caching->live);
     if (result != PLEAT_OK) {
         pleat__arena_free(arena, caching);

@@ -1,5 +1,5 @@
 /*
- * caching.h: a caching allocator: segments from a supplier, cut into blocks, blocks kept for reuse.
+ * caching.h: a caching allocator: segments of a space, cut into blocks, blocks kept for reuse.
  *
  * It follows PyTorch's native allocator rule by rule, so that what it holds for a job is what that
  * job would hold under PyTorch (`native`), and, with `expandable`, what it would hold with
@@ -15,7 +15,7 @@
  *          or 20 MiB (large); every remainder of 512 bytes and more is cut off.
  * STREAMS  A block belongs to the stream it was first allocated for, for ever.
  * FREE     allocates nothing and cannot fail once the address is known.
- * THREADS  The caller holds a lock, which is left for the supplier's verbs (gate.h).
+ * THREADS  The caller holds the gate's lock, which is left for verbs.
  */
 #ifndef PLEAT_RUNTIME_BASELINES_TORCH_CACHING_H
 #define PLEAT_RUNTIME_BASELINES_TORCH_CACHING_H
@@ -33,48 +33,20 @@
 #define PLEAT__LARGE_REQUEST_BYTES (10u << 20) /* from here on a request has its own segment */
 #define PLEAT__SEGMENT_ROUND_BYTES (2u << 20)  /* rounded up to this */
 
-/* Where segments come from. Sizes and addresses are multiples of `unit_bytes`. */
-typedef struct pleat__supplier {
-    void *self;
-    uint64_t unit_bytes;
-    /* Address space, nothing behind it. PLEAT_E_LIMIT when there is no room. */
-    pleat_result (*reserve)(void *self, uint64_t bytes, pleat_va *address);
-    /* All of a reservation or a part of it, nothing backed. */
-    void (*unreserve)(void *self, pleat_va address, uint64_t bytes);
-    /* Puts memory behind reserved addresses, ready for use, in handles of `handle_bytes` (of which
-     * `bytes` is a multiple; a supplier may use smaller ones): whole handles go back later.
-     * PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET when there is none: the caching allocator gives nothing
-     * back by itself then; its caller runs the steps of out of memory (runtime/face/reclaim.c). */
-    pleat_result (*back)(void *self, pleat_va address, uint64_t bytes, uint64_t handle_bytes);
-    /* Takes whole handles away again. Cannot fail: what the driver refuses to unmap the supplier
-     * quarantines, and returns false; these addresses are not backed again, only unreserved. */
-    bool (*unback)(void *self, pleat_va address, uint64_t bytes);
-    /* Asked before new memory is taken for a request: the program may free something. True: look
-     * among the free once more. The lock and the turn are left meanwhile, and had again. NULL: none
-     * is asked. */
-    bool (*ask)(void *self, uint64_t bytes, pleat_stream stream);
-    /* The caller's lock, which is left for back and unback, and the streams, which are waited for
-     * before unback. NULL: there is none (reserve and unreserve issue no verbs). */
-    pleat__gate *gate;
-} pleat__supplier;
-
-/* Suppliers over a space, which is their `self` and outlives them. `gate` may be NULL. The first
- * uses handles as asked for (cheapest to map); the second handles of one page, which can be moved
- * singly. */
-pleat__supplier pleat__supplier_of_space(pleat__space *space, pleat__gate *gate);
-pleat__supplier pleat__supplier_of_pages(pleat__space *space, pleat__gate *gate);
-
 typedef struct pleat__caching_options {
     bool expandable;
-    /* expandable: address space of one segment; 0: 9/8 of `*limit_bytes`, which must then be set */
-    uint64_t range_bytes;
-    uint64_t grow_bytes; /* expandable: a handle of the large pool; 0: 20 MiB */
+    uint64_t range_bytes; /* expandable: address space of one segment */
     uint64_t
         max_split_bytes; /* larger blocks are never cut nor given to smaller requests; 0: none */
-    uint64_t max_round_bytes;    /* how much larger a block over that may be; 0: 20 MiB */
+    uint64_t max_round_bytes;    /* how much larger than the request a block over that may be */
     pleat__divisions divisions;  /* requests are rounded up to such parts of a power of two */
     double gc_threshold;         /* share of `*limit_bytes` above which old blocks go; 0: never */
     const uint64_t *limit_bytes; /* the device's memory or the budget, which may change */
+    /* Asked before new memory is taken for a request: the program may free something. Non-zero: it
+     * is looked once more among the free. Lock and turn are left meanwhile, and had again. NULL:
+     * nobody is asked. */
+    pleat_memory_callback early_callback;
+    void *memory_context; /* its */
 } pleat__caching_options;
 
 typedef struct pleat__caching pleat__caching;
@@ -87,17 +59,18 @@ typedef struct pleat__caching_stats {
     uint64_t segments;        /* now */
 } pleat__caching_stats;
 
-/* `options` may be NULL. */
-PLEAT_NODISCARD pleat_result pleat__caching_create(pleat__arena *arena,
-                                                   const pleat__supplier *supplier,
+/* `options` may be NULL. PLEAT_E_UNSUPPORTED: segments are not whole pages of the space. */
+PLEAT_NODISCARD pleat_result pleat__caching_create(pleat__arena *arena, pleat__space *space,
+                                                   pleat__gate *gate,
                                                    const pleat__caching_options *options,
                                                    pleat__caching **out);
 /* Gives every segment back, also those in use. NULL is allowed. */
 void pleat__caching_destroy(pleat__caching *caching);
 
-/* pre: bytes is not 0. PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET, PLEAT_E_NO_MEMORY (host),
- * PLEAT_E_NOT_READY (another thread has the turn), or what the supplier says; nothing is changed
- * then. */
+/* pre: bytes is not 0. PLEAT_E_OUT_OF_MEMORY, PLEAT_E_BUDGET (nothing that is cached is given back
+ * for it: the caller runs the steps of out of memory, runtime/face/reclaim.c), PLEAT_E_NO_MEMORY
+ * (host), PLEAT_E_NOT_READY (another thread has the turn), or what the space says; nothing is
+ * changed then. */
 PLEAT_NODISCARD pleat_result pleat__caching_alloc(pleat__caching *caching, uint64_t bytes,
                                                   pleat_stream stream, pleat_va *address);
 /* PLEAT_E_NOT_FOUND (without an error text: the caller may have other places to look) when the
@@ -106,10 +79,10 @@ pleat_result pleat__caching_free(pleat__caching *caching, pleat_va address, uint
 /* Whether the address lies in one of its segments. */
 bool pleat__caching_owns(const pleat__caching *caching, pleat_va address);
 
-/* Gives cached segments to the supplier. pre: the turn. Large: with max_split_bytes set, and for a
- * request of the large pool, blocks of the stream over it, the smallest that has `bytes`, else the
- * largest first; whether as much went as the request needs. All: every segment, or with expandable
- * ones every handle, that is free; their bytes. */
+/* Gives cached segments back to the device. pre: the turn. Large: with max_split_bytes set, and for
+ * a request of the large pool, blocks of the stream over it, the smallest that has `bytes`, else
+ * the largest first; whether as much went as the request needs. All: every segment, or with
+ * expandable ones every handle, that is free; their bytes. */
 bool pleat__caching_release_large(pleat__caching *caching, uint64_t bytes, pleat_stream stream);
 uint64_t pleat__caching_release_all(pleat__caching *caching);
 

@@ -19,7 +19,7 @@ typedef struct pool {
     pleat__bins free;
 } pool;
 
-/* A range from the supplier. Native: backed whole. Expandable: backed where its blocks are. */
+/* A range of the space's window. Native: backed whole. Expandable: backed where its blocks are. */
 typedef struct pleat__caching_segment {
     struct pleat__caching_segment *previous;
     struct pleat__caching_segment *next;
@@ -42,7 +42,8 @@ typedef struct block_slab {
 
 struct pleat__caching {
     pleat__arena *arena;
-    pleat__supplier supplier;
+    pleat__space *space;
+    pleat__gate *gate;
     pleat__caching_options options;
     pleat__caching_stats stats;
     pool *pools;
@@ -73,9 +74,8 @@ void pleat__caching_join(pleat__caching *caching, pool *owner, pleat__block *blo
 /* Puts the block, whose neighbours are in other states, among the free. */
 void pleat__caching_make_free(pleat__caching *caching, pool *owner, pleat__block *block);
 
-/* segments.c: before the two below. PLEAT_E_NOT_READY: another thread has the turn. */
-PLEAT_NODISCARD pleat_result pleat__caching_turn(pleat__caching *caching);
-/* A FREE block of at least `bytes`, in no bin, from new memory. The lock is left meanwhile. */
+/* segments.c: a FREE block of at least `bytes`, in no bin, from new memory. pre: the turn. The lock
+ * is left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner,
                                                    uint64_t bytes, pleat__block **out);
 /* How many segments begin at or before an address: the place of the next one in by_address. */

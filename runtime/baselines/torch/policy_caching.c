@@ -15,49 +15,8 @@
 
 typedef struct policy {
     pleat__policy_context context;
-    pleat__supplier space;
     pleat__caching *caching;
 } policy;
-
-/* ---- segments ---- */
-
-static pleat_result reserve(void *opaque, uint64_t bytes, pleat_va *address)
-{
-    const policy *self = opaque;
-    return self->space.reserve(self->space.self, bytes, address);
-}
-
-static void unreserve(void *opaque, pleat_va address, uint64_t bytes)
-{
-    const policy *self = opaque;
-    self->space.unreserve(self->space.self, address, bytes);
-}
-
-static pleat_result back(void *opaque, pleat_va address, uint64_t bytes, uint64_t handle_bytes)
-{
-    const policy *self = opaque;
-    return self->space.back(self->space.self, address, bytes, handle_bytes);
-}
-
-/* The memory is the device's again, as with cudaFree. */
-static bool unback(void *opaque, pleat_va address, uint64_t bytes)
-{
-    const policy *self = opaque;
-    bool known = self->space.unback(self->space.self, address, bytes);
-    pleat__space_trim(self->context.space, 0);
-    return known;
-}
-
-/* The program is called without the lock and without the turn, as when memory is short. */
-static bool ask(void *opaque, uint64_t bytes, pleat_stream stream)
-{
-    const policy *self = opaque;
-    const pleat__policy_context *context = &self->context;
-    pleat__gate_unlock(context->gate);
-    int again = context->early_callback(context->memory_context, bytes, stream);
-    pleat__gate_lock_turn(context->gate);
-    return again != 0;
-}
 
 /* A segment's addresses: the device's memory and an eighth. A device with less than one handle has
  * room for that all the same: what does not fit is refused when it is asked for. */
@@ -73,24 +32,17 @@ static pleat_result create(const pleat__policy_context *context, bool expandable
     if (self == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a policy");
     self->context = *context;
-    self->space = pleat__supplier_of_space(context->space, context->gate);
-    pleat__supplier supplier = {.self = self,
-                                .unit_bytes = self->space.unit_bytes,
-                                .reserve = reserve,
-                                .unreserve = unreserve,
-                                .back = back,
-                                .unback = unback,
-                                .ask = context->early_callback != NULL ? ask : NULL,
-                                .gate = context->gate};
     pleat__caching_options options = {.expandable = expandable,
                                       .range_bytes = range_of(context),
                                       .max_split_bytes = context->conf.max_split,
                                       .max_round_bytes = context->conf.max_round,
                                       .divisions = context->conf.divisions,
                                       .gc_threshold = (double)context->conf.collect / 100,
-                                      .limit_bytes = context->limit_bytes};
-    pleat_result result =
-        pleat__caching_create(context->arena, &supplier, &options, &self->caching);
+                                      .limit_bytes = context->limit_bytes,
+                                      .early_callback = context->early_callback,
+                                      .memory_context = context->memory_context};
+    pleat_result result = pleat__caching_create(context->arena, context->space, context->gate,
+                                                &options, &self->caching);
     if (result != PLEAT_OK) {
         pleat__arena_free(context->arena, self);
         return result;
@@ -181,30 +133,19 @@ static bool audit(void *opaque)
     return pleat__caching_audit(self->caching);
 }
 
-const pleat__policy_ops pleat__policy_native = {
-    .name = "native",
-    .create = native_create,
-    .destroy = destroy,
-    .alloc = alloc,
-    .free = free_block,
-    .block_of = block_of,
-    .adjacent_free = adjacent_free,
-    .next = next,
-    .reclaim = reclaim,
-    .idle = idle,
-    .audit = audit,
-};
-
-const pleat__policy_ops pleat__policy_expandable = {
-    .name = "expandable",
-    .create = expandable_create,
-    .destroy = destroy,
-    .alloc = alloc,
-    .free = free_block,
-    .block_of = block_of,
-    .adjacent_free = adjacent_free,
-    .next = next,
-    .reclaim = reclaim,
-    .idle = idle,
-    .audit = audit,
-};
+#define POLICY(title)                                                                              \
+    const pleat__policy_ops pleat__policy_##title = {                                              \
+        .name = #title,                                                                            \
+        .create = title##_create,                                                                  \
+        .destroy = destroy,                                                                        \
+        .alloc = alloc,                                                                            \
+        .free = free_block,                                                                        \
+        .block_of = block_of,                                                                      \
+        .adjacent_free = adjacent_free,                                                            \
+        .next = next,                                                                              \
+        .reclaim = reclaim,                                                                        \
+        .idle = idle,                                                                              \
+        .audit = audit,                                                                            \
+    };
+POLICY(native)
+POLICY(expandable)

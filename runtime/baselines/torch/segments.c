@@ -8,6 +8,7 @@
  * (try_allocate_expandable_block, map_block, unmap_block). Where the window has no room for a range
  * of the full length, shorter ones are tried: a pool may have several.
  */
+#include <runtime/baselines/torch/addresses.h>
 #include <runtime/baselines/torch/caching_internal.h>
 
 #include <internal/check.h>
@@ -26,9 +27,9 @@ static uint64_t segment_bytes_for(const pool *owner, uint64_t bytes)
 }
 
 /* Bytes of one handle of a pool of expandable segments. */
-static uint64_t handle_bytes(const pleat__caching *caching, const pool *owner)
+static uint64_t handle_bytes(const pool *owner)
 {
-    return owner->small ? PLEAT__SMALL_SEGMENT_BYTES : caching->options.grow_bytes;
+    return owner->small ? PLEAT__SMALL_SEGMENT_BYTES : PLEAT__LARGE_SEGMENT_BYTES;
 }
 
 size_t pleat__caching_index_above(const pleat__caching *caching, pleat_va address)
@@ -79,7 +80,6 @@ static void unlink_segment(pleat__caching *caching, segment *gone)
 static pleat_result make_segment(pleat__caching *caching, pool *owner, uint64_t bytes,
                                  segment **out)
 {
-    pleat__supplier *supplier = &caching->supplier;
     PLEAT_TRY(pleat__arena_grow(caching->arena, &caching->by_address, &caching->by_address_capacity,
                                 caching->stats.segments, sizeof *caching->by_address));
     segment *added = pleat__arena_calloc(caching->arena, 1, sizeof *added);
@@ -101,7 +101,7 @@ static pleat_result make_segment(pleat__caching *caching, pool *owner, uint64_t 
     }
     if (result != PLEAT_OK)
         goto no_range;
-    result = supplier->reserve(supplier->self, bytes, &added->address);
+    result = pleat__addresses_take(caching->space, bytes, &added->address);
     if (result != PLEAT_OK)
         goto no_range;
     added->first = pleat__caching_node(caching, added, added->address, bytes);
@@ -125,7 +125,7 @@ static void free_segment(pleat__caching *caching, segment *gone)
 /* A segment that is not linked, and whose only block is in no list. */
 static void forget_segment(pleat__caching *caching, segment *gone)
 {
-    caching->supplier.unreserve(caching->supplier.self, gone->address, gone->bytes);
+    pleat__addresses_give(caching->space, gone->address, gone->bytes);
     pleat__caching_node_put(caching, gone->first);
     free_segment(caching, gone);
 }
@@ -138,22 +138,13 @@ static void count_backed(pleat__caching *caching, uint64_t bytes)
         stats->peak_reserved_bytes = stats->reserved_bytes;
 }
 
-pleat_result pleat__caching_turn(pleat__caching *caching)
-{
-    pleat__gate *gate = caching->supplier.gate;
-    return gate == NULL ? PLEAT_OK : pleat__gate_turn(gate);
-}
-
-/* The supplier's back, the lock left for it. */
+/* The lock is left. */
 static pleat_result back(const pleat__caching *caching, pleat_va address, uint64_t bytes,
                          uint64_t unit)
 {
-    const pleat__supplier *supplier = &caching->supplier;
-    if (supplier->gate == NULL)
-        return supplier->back(supplier->self, address, bytes, unit);
-    pleat__gate_leave(supplier->gate);
-    pleat_result result = supplier->back(supplier->self, address, bytes, unit);
-    pleat__gate_enter(supplier->gate);
+    pleat__gate_leave(caching->gate);
+    pleat_result result = pleat__addresses_back(caching->space, address, bytes, unit);
+    pleat__gate_enter(caching->gate);
     return result;
 }
 
@@ -225,7 +216,7 @@ static pleat__block *find_room(const pool *owner, uint64_t bytes)
 static pleat_result add_range(pleat__caching *caching, pool *owner, uint64_t bytes,
                               pleat__block **out)
 {
-    uint64_t unit = handle_bytes(caching, owner);
+    uint64_t unit = handle_bytes(owner);
     uint64_t least = pleat__ceil_div(bytes, unit) * unit;
     /* Small requests never need as much as large ones; their range costs metadata by its length. */
     uint64_t range = caching->options.range_bytes / (owner->small ? 8 : 1);
@@ -259,7 +250,7 @@ static pleat_result add_range(pleat__caching *caching, pool *owner, uint64_t byt
 static pleat_result back_front(pleat__caching *caching, pool *owner, pleat__block *block,
                                uint64_t bytes, pleat__block **out)
 {
-    uint64_t unit = handle_bytes(caching, owner);
+    uint64_t unit = handle_bytes(owner);
     uint64_t size = pleat__ceil_div(bytes, unit) * unit;
     PLEAT_TRY(pleat__caching_reserve_nodes(caching, 3));
     /* One for the rest, kept while the lock is left. */
@@ -333,8 +324,7 @@ typedef struct leaving {
 static bool begin_leaving(const pleat__caching *caching, leaving *all)
 {
     *all = (leaving){.bytes = 0};
-    return caching->supplier.gate == NULL ||
-           pleat__gate_fence(caching->supplier.gate, &all->fences);
+    return pleat__gate_fence(caching->gate, &all->fences);
 }
 
 /* A segment that is one block, FREE and in its bin, goes. */
@@ -353,7 +343,7 @@ static void detach_segment(pleat__caching *caching, leaving *all, segment *gone)
 static void detach_handles(pleat__caching *caching, leaving *all, pleat__block *block)
 {
     pool *owner = block->segment->pool;
-    uint64_t unit = handle_bytes(caching, owner);
+    uint64_t unit = handle_bytes(owner);
     pleat_va base = block->segment->address;
     pleat_va begin = base + pleat__ceil_div(block->address - base, unit) * unit;
     pleat_va end = base + pleat__round_down(block->address + block->bytes - base, unit);
@@ -410,14 +400,15 @@ static void take_back(pleat__caching *caching, leaving *all)
     caching->stats.reserved_bytes += all->bytes;
 }
 
-/* Under no lock. What the supplier refuses is marked by `age`. */
+/* Under no lock. The memory is the device's again, as with cudaFree; what the driver refuses to
+ * unmap is marked by `age`. */
 static void unback_all(const pleat__caching *caching, const leaving *all)
 {
-    const pleat__supplier *supplier = &caching->supplier;
     for (const segment *at = all->segments; at != NULL; at = at->next)
-        (void)supplier->unback(supplier->self, at->address, at->bytes);
+        (void)pleat__addresses_unback(caching->space, at->address, at->bytes);
     for (pleat__block *at = all->blocks; at != NULL; at = at->right)
-        at->age = !supplier->unback(supplier->self, at->address, at->bytes);
+        at->age = !pleat__addresses_unback(caching->space, at->address, at->bytes);
+    (void)pleat__space_trim(caching->space, 0);
 }
 
 /* A block whose memory is gone is UNBACKED, and joined with unbacked neighbours. */
@@ -453,19 +444,16 @@ static void drop_empty(pleat__caching *caching)
 /* Returns the bytes that went. */
 static uint64_t give_back(pleat__caching *caching, leaving *all)
 {
-    pleat__gate *gate = caching->supplier.gate;
     if (all->bytes == 0) {
-        if (gate != NULL)
-            pleat__gate_unfence(gate, &all->fences);
+        pleat__gate_unfence(caching->gate, &all->fences);
         return 0;
     }
-    if (gate != NULL && !pleat__gate_leave_fenced(gate, &all->fences)) {
+    if (!pleat__gate_leave_fenced(caching->gate, &all->fences)) {
         take_back(caching, all);
         return 0;
     }
     unback_all(caching, all);
-    if (gate != NULL)
-        pleat__gate_enter(gate);
+    pleat__gate_enter(caching->gate);
     for (segment *at = all->segments, *next; at != NULL; at = next) {
         next = at->next;
         forget_segment(caching, at);
@@ -587,17 +575,16 @@ static bool is_backed(const pleat__block *block)
 /* Gives the backed runs of a segment back, whatever lives there, and its range. */
 static void empty_segment(pleat__caching *caching, const segment *gone)
 {
-    pleat__supplier *supplier = &caching->supplier;
     for (const pleat__block *block = gone->first; block != NULL;) {
         pleat_va begin = block->address, end = begin;
         for (; block != NULL && is_backed(block); block = block->next)
             end = block->address + block->bytes;
         if (end > begin)
-            (void)supplier->unback(supplier->self, begin, end - begin);
+            (void)pleat__addresses_unback(caching->space, begin, end - begin);
         else
             block = block->next;
     }
-    supplier->unreserve(supplier->self, gone->address, gone->bytes);
+    pleat__addresses_give(caching->space, gone->address, gone->bytes);
 }
 
 void pleat__caching_destroy(pleat__caching *caching)

@@ -1,8 +1,7 @@
 /*
- * suppliers.c: memory for a caching allocator from a space: the two ways of
- * runtime/baselines/torch/caching.h.
+ * addresses.c: see addresses.h.
  */
-#include <runtime/baselines/torch/caching.h>
+#include <runtime/baselines/torch/addresses.h>
 
 #include <internal/check.h>
 #include <internal/error.h>
@@ -12,18 +11,16 @@ static uint64_t page_of(const pleat__space *space, pleat_va address)
     return (address - pleat__space_base(space)) / pleat__space_page_bytes(space);
 }
 
-static pleat_result reserve(void *self, uint64_t bytes, pleat_va *address)
+pleat_result pleat__addresses_take(pleat__space *space, uint64_t bytes, pleat_va *address)
 {
-    pleat__space *space = self;
     uint64_t unit = pleat__space_page_bytes(space), page;
     PLEAT_TRY(pleat__space_take(space, bytes / unit, &page));
     *address = pleat__space_base(space) + page * unit;
     return PLEAT_OK;
 }
 
-static void unreserve(void *self, pleat_va address, uint64_t bytes)
+void pleat__addresses_give(pleat__space *space, pleat_va address, uint64_t bytes)
 {
-    pleat__space *space = self;
     pleat__space_give(space, page_of(space, address), bytes / pleat__space_page_bytes(space));
 }
 
@@ -73,9 +70,8 @@ static bool unback_batch(pleat__space *space, uint64_t page, uint64_t end, uint6
     return known;
 }
 
-static bool unback(void *self, pleat_va address, uint64_t bytes)
+bool pleat__addresses_unback(pleat__space *space, pleat_va address, uint64_t bytes)
 {
-    pleat__space *space = self;
     uint64_t page = page_of(space, address);
     uint64_t end = page + bytes / pleat__space_page_bytes(space);
     bool known = true;
@@ -84,9 +80,9 @@ static bool unback(void *self, pleat_va address, uint64_t bytes)
     return known;
 }
 
-static pleat_result back(void *self, pleat_va address, uint64_t bytes, uint64_t handle_bytes)
+pleat_result pleat__addresses_back(pleat__space *space, pleat_va address, uint64_t bytes,
+                                   uint64_t handle_bytes)
 {
-    pleat__space *space = self;
     uint64_t unit = pleat__space_page_bytes(space);
     uint64_t handle_pages = handle_bytes / unit;
     if (handle_pages > UINT32_MAX)
@@ -99,34 +95,10 @@ static pleat_result back(void *self, pleat_va address, uint64_t bytes, uint64_t 
         pleat_result result = back_batch(space, first + done * handle_pages, count, handle_pages);
         if (result != PLEAT_OK) {
             if (done > 0)
-                unback(self, address, done * handle_bytes);
+                (void)pleat__addresses_unback(space, address, done * handle_bytes);
             return result;
         }
         done += count;
     }
     return PLEAT_OK;
-}
-
-static pleat_result back_pages(void *self, pleat_va address, uint64_t bytes, uint64_t handle_bytes)
-{
-    (void)handle_bytes;
-    return back(self, address, bytes, pleat__space_page_bytes(self));
-}
-
-pleat__supplier pleat__supplier_of_space(pleat__space *space, pleat__gate *gate)
-{
-    return (pleat__supplier){.self = space,
-                             .gate = gate,
-                             .unit_bytes = pleat__space_page_bytes(space),
-                             .reserve = reserve,
-                             .unreserve = unreserve,
-                             .back = back,
-                             .unback = unback};
-}
-
-pleat__supplier pleat__supplier_of_pages(pleat__space *space, pleat__gate *gate)
-{
-    pleat__supplier supplier = pleat__supplier_of_space(space, gate);
-    supplier.back = back_pages;
-    return supplier;
 }
