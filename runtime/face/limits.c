@@ -96,6 +96,17 @@ uint64_t pleat__limits_allowed(const pleat_runtime *runtime)
     return pleat__tenancy_allowed(runtime->tenancy, runtime->limits.cap_bytes);
 }
 
+bool pleat__limits_free(pleat_runtime *runtime, uint64_t *bytes)
+{
+    uint64_t free_bytes = 0, total;
+    pleat__gate_leave(&runtime->gate);
+    pleat_result result =
+        runtime->vmm.ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total);
+    pleat__gate_enter(&runtime->gate);
+    *bytes = result == PLEAT_OK ? free_bytes : 0;
+    return result == PLEAT_OK;
+}
+
 const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t size)
 {
     const pleat__limits *limits = &runtime->limits;

@@ -41,6 +41,9 @@ void pleat__limits_follow(pleat_runtime *runtime);
 /* The most that the runtime may have now: its cap, or less where other tenants of the device leave
  * less. With the lock. */
 uint64_t pleat__limits_allowed(const pleat_runtime *runtime);
+/* Whether the device says how much of it is free, whoever has the rest, and how many bytes; 0 where
+ * it does not. pre: the turn; the lock is left meanwhile. */
+bool pleat__limits_free(pleat_runtime *runtime, uint64_t *bytes);
 /* "a budget of", "the device's", "(CUDA_DEVICE_MEMORY_LIMIT, less 512.00 MiB that are not Pleat's)"
  * ...: what stands before the bytes allowed in messages. */
 const char *pleat__limits_text(const pleat_runtime *runtime, char *text, size_t size);

@@ -78,12 +78,12 @@ uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes)
     return before > after ? before - after : 0;
 }
 
-static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
+/* With the turn; the lock is left. */
+static uint64_t room_for_new(pleat_runtime *runtime)
 {
-    uint64_t free_bytes = 0, total = 0;
-    const pleat_vmm_ops *ops = runtime->vmm.ops;
-    if (ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total) != PLEAT_OK)
-        free_bytes = 0;
+    uint64_t free_bytes;
+    (void)pleat__limits_free(runtime, &free_bytes);
+    uint64_t physical = pleat__space_stats_of(runtime->space).physical_bytes;
     uint64_t limit = pleat__limits_allowed(runtime);
     uint64_t allowed = limit > physical ? limit - physical : 0;
     return pleat__round_down(free_bytes < allowed ? free_bytes : allowed,
@@ -92,8 +92,8 @@ static uint64_t room_for_new(const pleat_runtime *runtime, uint64_t physical)
 
 uint64_t pleat__make_room(pleat_runtime *runtime, uint64_t bytes, bool all)
 {
-    uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
-    uint64_t room = exists + room_for_new(runtime, exists);
+    uint64_t room = room_for_new(runtime);
+    room += pleat__space_stats_of(runtime->space).physical_bytes;
     if (all)
         (void)wait_pending(runtime);
     return pleat__trim(runtime, all || room < bytes ? 0 : room - bytes);
@@ -213,11 +213,11 @@ static const char *cause_of(const pleat_error *why, char *text, size_t size)
     return text;
 }
 
-/* The largest request that would be served, were it asked for next; `exists`: bytes of chunks. */
-static uint64_t largest_of(pleat_runtime *runtime, pleat_stream stream, uint64_t exists,
+/* The largest request that would be served, were it asked for next; `room` for new memory. */
+static uint64_t largest_of(pleat_runtime *runtime, pleat_stream stream, uint64_t room,
                            uint64_t idle)
 {
-    uint64_t room = room_for_new(runtime, exists), cap = runtime->limits.cap_bytes;
+    uint64_t cap = runtime->limits.cap_bytes;
     uint64_t most = runtime->ops->most != NULL ? runtime->ops->most(runtime->policy, stream, room)
                                                : (room > idle ? room : idle);
     most = most > runtime->canary.guard ? most - runtime->canary.guard : 0;
@@ -237,9 +237,10 @@ static pleat_result refuse(pleat_runtime *runtime, const pleat_error *why, uint6
     /* What the last attempt had got before it failed: all else that is idle has gone before. */
     if (bytes <= runtime->limits.cap_bytes)
         give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, stream);
+    uint64_t room = room_for_new(runtime);
     uint64_t exists = pleat__space_stats_of(runtime->space).physical_bytes;
     runtime->ops->idle(runtime->policy, stream, &largest, &total);
-    largest = largest_of(runtime, stream, exists, largest);
+    largest = largest_of(runtime, stream, room, largest);
     if (runtime->plan != NULL) {
         char expected[32];
         snprintf(plan, sizeof plan, "; the plan expects a peak of %s",

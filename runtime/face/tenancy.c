@@ -134,13 +134,8 @@ static bool rests(pleat__tenancy *tenancy, uint64_t now)
 /* Whether the device has less free than the watermark. With the turn; the lock is left. */
 static bool is_low(const pleat__tenancy *tenancy)
 {
-    pleat_runtime *runtime = tenancy->runtime;
-    uint64_t free_bytes = 0, total;
-    pleat__gate_leave(&runtime->gate);
-    pleat_result result =
-        runtime->vmm.ops->memory_info(runtime->vmm.self, runtime->device, &free_bytes, &total);
-    pleat__gate_enter(&runtime->gate);
-    return result == PLEAT_OK && free_bytes < tenancy->watermark;
+    uint64_t free_bytes;
+    return pleat__limits_free(tenancy->runtime, &free_bytes) && free_bytes < tenancy->watermark;
 }
 
 /* What is idle, nearly: asking the policy would have it look at all that is free. With the lock. */

@@ -1,5 +1,6 @@
 /*
- * gate.c: no driver verb, and no wait for the GPU, is done under the lock that allocations take.
+ * gate.c: no driver verb, no wait for the GPU and no question to the device is under the lock that
+ * allocations take.
  *
  * Between the runtime and the host backend lies a table whose verbs, before they do their work, ask
  * another thread to allocate and free on the same runtime, and wait for it: a verb under the lock
@@ -21,7 +22,7 @@ static const char *const policies[] = {"native", "expandable", "gmlake", "pleat"
 #define POLICIES (sizeof policies / sizeof *policies)
 
 /* X(verb): those that are issued while the other thread allocates. */
-#define VERBS(X) X(create) X(map) X(set_access) X(unmap) X(release) X(event_wait)
+#define VERBS(X) X(create) X(map) X(set_access) X(unmap) X(release) X(event_wait) X(memory_info)
 
 enum {
 #define VERB_ENUM(verb) VERB_##verb,
@@ -146,6 +147,12 @@ static pleat_result event_wait(void *self, pleat_event event)
 {
     before(VERB_event_wait);
     return b.host.ops->event_wait(self, event);
+}
+
+static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    before(VERB_memory_info);
+    return b.host.ops->memory_info(self, device, free_bytes, total_bytes);
 }
 
 /* ---- the fixture ---- */
