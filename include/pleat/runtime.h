@@ -38,10 +38,11 @@ extern "C" {
 
 typedef struct pleat_runtime pleat_runtime;
 
-/* Asked before a request is refused, after Pleat has given back all it could: the program may free
- * memory of its own (through pleat_free as well), or raise the budget. Non-zero: try once more. Not
- * asked where the request is larger than the device's memory: whatever is given up, that is
- * refused. Called without any lock of Pleat's, on the thread that allocates. */
+/* Asked before a request is refused, or a resume (of PLEAT_STREAM_UNKNOWN), after Pleat has given
+ * back all it could: the program may free memory of its own (through pleat_free as well), or raise
+ * the budget. Non-zero: try once more. Not asked where the request is larger than the device's
+ * memory: whatever is given up, that is refused. Called without any lock of Pleat's, on the thread
+ * that allocates or resumes; what it resumes just then it cannot resume (PLEAT_E_STATE). */
 typedef int (*pleat_memory_callback)(void *context, uint64_t bytes, pleat_stream stream);
 
 typedef struct pleat_runtime_options {
@@ -145,10 +146,10 @@ typedef struct pleat_pause_options {
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_pause(pleat_runtime *runtime,
                                                    const pleat_pause_options *options);
 /* What was paused by that tag, or (NULL) all, pause by pause; where another thread resumes one,
- * that is waited for. Where room is wanted idle memory is given back for it. One that fails stays
- * paused, with those behind it, and may be resumed later: PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY;
- * PLEAT_E_DRIVER: not where a verb that failed lost a place. PLEAT_E_STATE: nothing is paused.
- * PLEAT_E_NOT_FOUND as above. */
+ * that is waited for. Where room is wanted idle memory is given back for it, then the program is
+ * asked, as for a request. One that fails stays paused, with those behind it, and may be resumed
+ * later: PLEAT_E_BUDGET, PLEAT_E_OUT_OF_MEMORY; PLEAT_E_DRIVER: not where a verb that failed lost a
+ * place. PLEAT_E_STATE: nothing is paused. PLEAT_E_NOT_FOUND as above. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_resume(pleat_runtime *runtime, const char *tag);
 /* What the calling thread allocates from now on has this tag, on every runtime, but for what lies
  * in a capture's memory (pleat_capture_begin), which has none; NULL or "" ends it. PLEAT_E_LIMIT:

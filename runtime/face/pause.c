@@ -439,16 +439,30 @@ static pleat_result wake_in_room(pleat_runtime *runtime, pleat__pause *pause, ui
     return result;
 }
 
+/* Then other tenants are asked, and the program. For a move memory was made before: nobody's is
+ * wanted. */
+static pleat_result wake_with_help(pleat_runtime *runtime, pleat__pause *pause,
+                                   pleat__room_request *request)
+{
+    pleat_result result;
+    do
+        result = wake_in_room(runtime, pause, request->bytes);
+    while (pleat__is_shortage(result) && !pause->internal &&
+           pleat__tenancy_await(runtime->tenancy, request));
+    if (!pleat__is_shortage(result) || pause->internal)
+        return result;
+    pleat_error why = pleat__failure(result);
+    return pleat__ask_program(runtime, request->bytes, PLEAT_STREAM_UNKNOWN)
+               ? wake_in_room(runtime, pause, request->bytes)
+               : pleat__fail_again(&why);
+}
+
 pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
 {
     pleat__room_request request = {.bytes = bytes_of(runtime, pause)};
-    pleat_result result;
     pause->wakes = true;
-    /* For a move memory was made before: no other tenant's is wanted. */
-    do
-        result = wake_in_room(runtime, pause, request.bytes);
-    while (pleat__is_shortage(result) && !pause->internal &&
-           pleat__tenancy_await(runtime->tenancy, &request));
+    pause->waker = pthread_self();
+    pleat_result result = wake_with_help(runtime, pause, &request);
     pleat__gate_await_turn(&runtime->gate);
     pleat_error why = pleat__failure(result);
     pleat__tenancy_served(runtime->tenancy, &request);
@@ -535,6 +549,9 @@ static pleat_result resume_locked(pleat_runtime *runtime, uint32_t tag)
     bool any = false;
     for (pleat__pause *at; (at = paused_by(runtime, tag)) != NULL; any = true) {
         if (at->wakes) {
+            /* It asks the program for memory, and that resumes what it is to give memory for. */
+            if (pthread_equal(at->waker, pthread_self()))
+                return pleat__fail(PLEAT_E_STATE, "it is being resumed");
             pleat__gate_yield(&runtime->gate);
             continue;
         }

@@ -18,10 +18,11 @@
 
 typedef struct pleat__pause {
     struct pleat__pause *next;
-    uint32_t tag;   /* 0: all */
-    bool internal;  /* of a move: the program knows nothing of it */
-    bool copies;    /* what lives comes back with its contents */
-    bool wakes;     /* a thread resumes it, which may leave the turn to wait for room */
+    uint32_t tag;  /* 0: all */
+    bool internal; /* of a move: the program knows nothing of it */
+    bool copies;   /* what lives comes back with its contents */
+    bool wakes;    /* `waker` resumes it, and may leave the turn to wait for room */
+    pthread_t waker;
     uint64_t frees; /* for which there is room */
     pleat__chunk **chunks;
     size_t chunk_count, chunk_capacity;

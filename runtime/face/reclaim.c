@@ -124,7 +124,7 @@ pleat_result pleat_trim(pleat_runtime *runtime, uint64_t keep_bytes, uint64_t *g
 
 /* Another thread may allocate and free meanwhile, and the program's own calls fail: the last that
  * does is this thread's last error where the request is served. */
-static bool ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream)
+bool pleat__ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream)
 {
     if (runtime->memory_callback == NULL)
         return false;
@@ -167,7 +167,7 @@ static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_s
         pleat__reclaim_all(runtime);
         return true;
     case STEP_CALLBACK:
-        return ask_program(runtime, bytes, stream);
+        return pleat__ask_program(runtime, bytes, stream);
     case STEP_SPILL:
         return bytes <= runtime->limits.cap_bytes && pleat__spill_out(runtime, bytes);
     case STEP_TENANTS:

@@ -101,6 +101,9 @@ uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes);
 /* Room for so many bytes that are to be woken, as far as idle memory goes: `all` of it, and frees
  * that wait for streams; how many bytes went. With the turn; the lock is left. */
 uint64_t pleat__make_room(pleat_runtime *runtime, uint64_t bytes, bool all);
+/* The program is asked for so many bytes; whether it gave something, and all that is cached has
+ * gone back. With the turn, which is left, as the lock is. */
+bool pleat__ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream);
 /* What the job has no use for as it goes on goes back: nothing, while no schedule is followed. With
  * the turn. */
 void pleat__spare(pleat_runtime *runtime);

@@ -29,9 +29,6 @@ pleat_runtime *runtime_of(int device);
 /* The last counters with peaks since the start. pre: runtime_of() has one. */
 pleat_stats whole_stats_of(int device);
 std::string text_of(const std::exception &error);
-/* Has whatever else holds memory of a device, or a part of its budget, give that to Pleat; false:
- * nothing did. */
-bool make_room(int device);
 /* As long as what is returned lives, whatever else shares a device's budget leaves Pleat what it
  * has not used of it. pre: runtime_of() has one. */
 std::shared_ptr<void> lend_rest(int device);
@@ -161,11 +158,7 @@ PLEAT_TORCH_CALL int pleat_torch_pause(int device, int discard, const char *tag)
 PLEAT_TORCH_CALL int pleat_torch_resume(int device, const char *tag)
 {
     return pleat_torch::guarded([&] {
-        pleat_runtime *runtime = pleat_torch::used_runtime(device);
-        pleat_result result = pleat_resume(runtime, tag);
-        if ((result == PLEAT_E_BUDGET || result == PLEAT_E_OUT_OF_MEMORY) &&
-            pleat_torch::make_room(device))
-            result = pleat_resume(runtime, tag);
+        pleat_result result = pleat_resume(pleat_torch::used_runtime(device), tag);
         if (result != PLEAT_OK && result != PLEAT_E_NOT_FOUND && result != PLEAT_E_STATE)
             pleat_torch::fail_last("resume");
     });

@@ -221,13 +221,6 @@ class Devices
         }
     }
 
-    /* What pools have not used of the budget, what they cache, and what registered itself with
-     * torch go to Pleat; false: nothing did. No exception passes. */
-    bool make_room(DeviceIndex index)
-    {
-        return ask_torch(&at(index), 0, 0) != 0;
-    }
-
     /* As long as what is returned lives, what pools have not used of the budget is Pleat's, as it
      * is when Pleat wants it: for questions about what it may take. */
     std::shared_ptr<void> lend_rest(DeviceIndex index)

@@ -130,12 +130,6 @@ std::string text_of(const std::exception &error)
 }
 
 /* There are no pools. */
-bool make_room(int)
-{
-    return false;
-}
-
-/* There are no pools. */
 std::shared_ptr<void> lend_rest(int)
 {
     return nullptr;

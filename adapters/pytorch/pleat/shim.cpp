@@ -45,11 +45,6 @@ std::string text_of(const std::exception &error)
     return known != nullptr ? known->what_without_backtrace() : error.what();
 }
 
-bool make_room(int device)
-{
-    return Allocator::current->devices().make_room(static_cast<DeviceIndex>(device));
-}
-
 std::shared_ptr<void> lend_rest(int device)
 {
     return Allocator::current->devices().lend_rest(static_cast<DeviceIndex>(device));

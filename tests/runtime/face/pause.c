@@ -686,6 +686,54 @@ static void pause_resumes_in_the_place_of_idle_memory(void **state)
     }
 }
 
+/* What the program does when it is asked for memory: a resume of what is resumed just then is
+ * refused, and what it frees serves. */
+typedef struct asked {
+    job *j;
+    job_tensor gives; /* address 0: nothing */
+    uint64_t bytes;
+    pleat_stream stream;
+    int times;
+} asked;
+
+static int give_when_asked(void *context, uint64_t bytes, pleat_stream stream)
+{
+    asked *a = context;
+    bool gives = a->gives.address != 0;
+    a->times++;
+    a->bytes = bytes;
+    a->stream = stream;
+    assert_result(pleat_resume(a->j->runtime, NULL), PLEAT_E_STATE);
+    job_free(a->j, &a->gives);
+    return gives;
+}
+
+static void pause_asks_the_program_for_room_to_resume(void **state)
+{
+    (void)state;
+    job j;
+    asked a = {.j = &j};
+    const pleat_runtime_options options = {.size = sizeof options,
+                                           .budget_bytes = 20 * JOB_PAGE,
+                                           .memory_callback = give_when_asked,
+                                           .memory_context = &a,
+                                           .conf = "",
+                                           .waits = 1};
+    job_open(&j, &options);
+    job_tensor kept = job_alloc(&j, 12 * JOB_PAGE, 0);
+    assert_ok(pleat_pause(j.runtime, NULL));
+    job_tensor meanwhile = job_alloc(&j, 15 * JOB_PAGE, 0);
+    assert_result(pleat_resume(j.runtime, NULL), PLEAT_E_BUDGET);
+    assert_int_equal(a.times, 1);
+    assert_int_equal(a.bytes, 12 * JOB_PAGE);
+    assert_int_equal(a.stream, PLEAT_STREAM_UNKNOWN);
+    a.gives = meanwhile;
+    assert_ok(pleat_resume(j.runtime, NULL));
+    assert_int_equal(a.times, 2);
+    job_free(&j, &kept);
+    finish(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -709,6 +757,7 @@ int main(void)
         cmocka_unit_test(pause_sets_what_lives_apart),
         cmocka_unit_test(pause_keeps_what_lives_in_views_and_holes),
         cmocka_unit_test(pause_resumes_in_the_place_of_idle_memory),
+        cmocka_unit_test(pause_asks_the_program_for_room_to_resume),
         cmocka_unit_test(pause_survives_each_verb_that_fails),
         cmocka_unit_test(pause_says_why_streams_cannot_be_waited_for),
     };
