@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <vmm/host/host_internal.h>
 #include <vmm/space.h>
 
 #define MIB (1ull << 20)
@@ -502,6 +503,43 @@ static void host_options_serve_a_runtime(void **state)
     }
 }
 
+/* Each pause makes two streams: their records serve again, and the events on them stay passed. */
+static void host_streams_that_ended_leave_no_record(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_event first, last;
+    pleat_stream stream = 0;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &first));
+    assert_ok(vmm.ops->event_create(vmm.self, 0, &last));
+    for (int s = 0; s < 1000; s++) {
+        assert_ok(vmm.ops->stream_create(vmm.self, 0, &stream));
+        assert_ok(vmm.ops->event_record(vmm.self, s == 0 ? first : last, stream));
+        assert_ok(vmm.ops->stream_destroy(vmm.self, 0, stream));
+    }
+    assert_result(vmm.ops->stream_destroy(vmm.self, 0, stream + 1), PLEAT_E_INVALID);
+    assert_int_equal(pleat__host_of(&vmm)->stream_count, 1);
+    assert_ok(vmm.ops->event_query(vmm.self, first));
+    /* What waits for others is not over. */
+    assert_ok(pleat__host_stream_hold(&vmm, 5));
+    assert_ok(vmm.ops->event_record(vmm.self, last, 5));
+    assert_ok(vmm.ops->stream_create(vmm.self, 0, &stream));
+    assert_ok(vmm.ops->stream_wait(vmm.self, stream, last));
+    assert_ok(vmm.ops->event_record(vmm.self, first, stream));
+    assert_ok(vmm.ops->stream_destroy(vmm.self, 0, stream));
+    assert_ok(vmm.ops->stream_create(vmm.self, 0, &stream));
+    assert_ok(vmm.ops->event_record(vmm.self, last, stream));
+    assert_ok(vmm.ops->event_query(vmm.self, last));
+    assert_result(vmm.ops->event_query(vmm.self, first), PLEAT_E_NOT_READY);
+    assert_ok(pleat__host_stream_release(&vmm, 5));
+    assert_ok(vmm.ops->event_query(vmm.self, first));
+    assert_ok(vmm.ops->stream_destroy(vmm.self, 0, stream));
+    assert_ok(vmm.ops->event_destroy(vmm.self, first));
+    assert_ok(vmm.ops->event_destroy(vmm.self, last));
+    pleat_vmm_destroy(&vmm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -521,6 +559,7 @@ int main(void)
         cmocka_unit_test(host_refuses_odd_options),
         cmocka_unit_test(host_file_limit_is_told),
         cmocka_unit_test(host_options_serve_a_runtime),
+        cmocka_unit_test(host_streams_that_ended_leave_no_record),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }

@@ -36,11 +36,12 @@ typedef struct pleat__host_stream {
     pleat_stream id;
     bool held;
     bool trails; /* held, and nobody waits for it */
+    bool ended;  /* destroyed: the record is another stream's, once all its points have passed */
     uint64_t recorded;
     uint64_t allowed; /* of a held stream */
     uint64_t passed;
-    pleat__host_wait *waits; /* in order */
-    size_t wait_count, wait_capacity;
+    pleat__host_wait *waits; /* in order; those before `wait_first` are over */
+    size_t wait_first, wait_count, wait_capacity;
 } pleat__host_stream;
 
 typedef struct pleat__host_event {

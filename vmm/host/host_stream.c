@@ -24,9 +24,20 @@ static pleat_result unknown_event(const char *verb, pleat_event event)
 
 uint32_t pleat__host_stream_index(pleat__host *host, pleat_stream id)
 {
-    for (size_t s = 0; s < host->stream_count; s++)
-        if (host->streams[s].id == id)
+    pleat__host_stream *ended = NULL;
+    for (size_t s = 0; s < host->stream_count; s++) {
+        pleat__host_stream *stream = &host->streams[s];
+        if (stream->id == id && !stream->ended)
             return (uint32_t)s + 1;
+        if (stream->ended && stream->passed == stream->recorded && stream->wait_count == 0)
+            ended = stream;
+    }
+    /* Its points go on from there, so that events of the one before stay passed. */
+    if (ended != NULL) {
+        ended->id = id;
+        ended->ended = false;
+        return (uint32_t)(ended - host->streams) + 1;
+    }
     if (pleat__arena_grow(host->arena, &host->streams, &host->stream_capacity, host->stream_count,
                           sizeof *host->streams) != PLEAT_OK)
         return 0;
@@ -44,21 +55,35 @@ static bool is_passed(const pleat__host *host, const pleat__host_event *event)
     return event->point == 0 || host->streams[event->stream - 1].passed >= event->point;
 }
 
-/* Drops the waits of a stream that are over; true when it then passed further points. */
+static bool is_over(const pleat__host *host, const pleat__host_wait *wait)
+{
+    return host->streams[wait->stream - 1].passed >= wait->point;
+}
+
+/* Drops the waits of a stream that are over, once they are half of all: so each of the others is
+ * moved a few times at most. */
+static void drop_waits(const pleat__host *host, pleat__host_stream *stream)
+{
+    while (stream->wait_first < stream->wait_count &&
+           is_over(host, &stream->waits[stream->wait_first]))
+        stream->wait_first++;
+    if (stream->wait_first * 2 < stream->wait_count)
+        return;
+    stream->wait_count -= stream->wait_first;
+    for (size_t w = 0; w < stream->wait_count; w++)
+        stream->waits[w] = stream->waits[w + stream->wait_first];
+    stream->wait_first = 0;
+}
+
+/* Whether a stream passed further points. */
 static bool settle_one(const pleat__host *host, pleat__host_stream *stream)
 {
-    size_t over = 0;
-    while (over < stream->wait_count &&
-           host->streams[stream->waits[over].stream - 1].passed >= stream->waits[over].point)
-        over++;
-    for (size_t w = over; w < stream->wait_count; w++)
-        stream->waits[w - over] = stream->waits[w];
-    stream->wait_count -= over;
+    drop_waits(host, stream);
     uint64_t reach = stream->recorded;
     if (stream->held && stream->allowed < reach)
         reach = stream->allowed;
-    if (stream->wait_count > 0 && stream->waits[0].after < reach)
-        reach = stream->waits[0].after;
+    if (stream->wait_count > 0 && stream->waits[stream->wait_first].after < reach)
+        reach = stream->waits[stream->wait_first].after;
     bool further = reach > stream->passed;
     if (further)
         stream->passed = reach;
@@ -246,8 +271,12 @@ pleat_result pleat__host_stream_destroy(void *self, int device, pleat_stream str
     bool made = stream >= FIRST_MADE && stream - FIRST_MADE < host->streams_made;
     host->live_streams -= made;
     for (size_t s = 0; made && s < host->stream_count; s++)
-        if (host->streams[s].id == stream)
+        if (host->streams[s].id == stream && !host->streams[s].ended) {
             pleat__host_copies_end(host, (uint32_t)s + 1);
+            host->streams[s].ended = true;
+            host->streams[s].held = host->streams[s].trails = false;
+        }
+    settle(host);
     pthread_mutex_unlock(&host->lock);
     return made ? PLEAT_OK
                 : pleat__fail(PLEAT_E_INVALID, "stream_destroy: 0x%llx was not made here",
