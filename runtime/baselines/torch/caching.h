@@ -52,8 +52,7 @@ typedef struct pleat__caching_options {
 typedef struct pleat__caching pleat__caching;
 
 typedef struct pleat__caching_stats {
-    uint64_t reserved_bytes; /* backed now */
-    uint64_t peak_reserved_bytes;
+    uint64_t reserved_bytes;  /* backed now */
     uint64_t allocated_bytes; /* in blocks handed out, now */
     uint64_t blocks;          /* handed out, now */
     uint64_t segments;        /* now */

@@ -95,7 +95,7 @@ pleat_va pleat__caching_next(const pleat__caching *caching, pleat_va address)
                 return block->address;
         if (above >= caching->stats.segments)
             return 0;
-        block = caching->by_address[above++]->first;
+        block = caching->segments[above++]->first;
     }
 }
 
@@ -152,7 +152,7 @@ static bool audit_segment(const pleat__caching *caching, const segment *at, tota
 static bool audit_order(const pleat__caching *caching)
 {
     for (size_t i = 1; i < caching->stats.segments; i++) {
-        const segment *a = caching->by_address[i - 1], *b = caching->by_address[i];
+        const segment *a = caching->segments[i - 1], *b = caching->segments[i];
         if (a->address + a->bytes > b->address) {
             fprintf(stderr, "caching: segments %#" PRIx64 " and %#" PRIx64 " overlap\n", a->address,
                     b->address);
@@ -168,7 +168,7 @@ bool pleat__caching_audit(const pleat__caching *caching)
     uint64_t binned = 0;
     const pleat__caching_stats *stats = &caching->stats;
     for (size_t i = 0; i < stats->segments; i++)
-        if (!audit_segment(caching, caching->by_address[i], &sum))
+        if (!audit_segment(caching, caching->segments[i], &sum))
             return false;
     for (const pool *at = caching->pools; at != NULL; at = at->next)
         if (!pleat__bins_audit(&at->free, &binned))

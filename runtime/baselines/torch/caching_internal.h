@@ -21,8 +21,7 @@ typedef struct pool {
 
 /* A range of the space's window. Native: backed whole. Expandable: backed where its blocks are. */
 typedef struct pleat__caching_segment {
-    struct pleat__caching_segment *previous;
-    struct pleat__caching_segment *next;
+    struct pleat__caching_segment *next; /* of those that go back */
     pool *pool;
     pleat_va address;
     uint64_t bytes;
@@ -49,9 +48,8 @@ struct pleat__caching {
     pool *pools;
     pool *last_pool[2];   /* by small: the pool of the last request */
     uint32_t searches[2]; /* by small: the clock of block ages */
-    segment *segments;
-    segment **by_address; /* in order of address */
-    size_t by_address_capacity;
+    segment **segments;   /* in order of address */
+    size_t segment_capacity;
     pleat__address_map live; /* address -> LIVE block */
     pleat__block *spare;     /* unused nodes, linked by `right` */
     uint64_t spares;
@@ -78,7 +76,7 @@ void pleat__caching_make_free(pleat__caching *caching, pool *owner, pleat__block
  * is left meanwhile. */
 PLEAT_NODISCARD pleat_result pleat__caching_extend(pleat__caching *caching, pool *owner,
                                                    uint64_t bytes, pleat__block **out);
-/* How many segments begin at or before an address: the place of the next one in by_address. */
+/* How many segments begin at or before an address: the place of the next one among them. */
 size_t pleat__caching_index_above(const pleat__caching *caching, pleat_va address);
 /* The segment that holds an address, or NULL. */
 segment *pleat__caching_segment_of(const pleat__caching *caching, pleat_va address);

@@ -35,7 +35,7 @@ static uint64_t handle_bytes(const pool *owner)
 size_t pleat__caching_index_above(const pleat__caching *caching, pleat_va address)
 {
     size_t at;
-    PLEAT__FIRST(at, caching->stats.segments, caching->by_address[at]->address > address);
+    PLEAT__FIRST(at, caching->stats.segments, caching->segments[at]->address > address);
     return at;
 }
 
@@ -44,35 +44,25 @@ segment *pleat__caching_segment_of(const pleat__caching *caching, pleat_va addre
     size_t above = pleat__caching_index_above(caching, address);
     if (above == 0)
         return NULL;
-    segment *found = caching->by_address[above - 1];
+    segment *found = caching->segments[above - 1];
     return address - found->address < found->bytes ? found : NULL;
 }
 
 static void link_segment(pleat__caching *caching, segment *added)
 {
     size_t at = pleat__caching_index_above(caching, added->address);
-    memmove(&caching->by_address[at + 1], &caching->by_address[at],
-            (caching->stats.segments - at) * sizeof *caching->by_address);
-    caching->by_address[at] = added;
+    memmove(&caching->segments[at + 1], &caching->segments[at],
+            (caching->stats.segments - at) * sizeof *caching->segments);
+    caching->segments[at] = added;
     caching->stats.segments++;
-    added->next = caching->segments;
-    if (added->next != NULL)
-        added->next->previous = added;
-    caching->segments = added;
 }
 
 static void unlink_segment(pleat__caching *caching, segment *gone)
 {
     size_t at = pleat__caching_index_above(caching, gone->address);
-    memmove(&caching->by_address[at - 1], &caching->by_address[at],
-            (caching->stats.segments - at) * sizeof *caching->by_address);
+    memmove(&caching->segments[at - 1], &caching->segments[at],
+            (caching->stats.segments - at) * sizeof *caching->segments);
     caching->stats.segments--;
-    if (gone->previous != NULL)
-        gone->previous->next = gone->next;
-    else
-        caching->segments = gone->next;
-    if (gone->next != NULL)
-        gone->next->previous = gone->previous;
 }
 
 /* A segment of reserved address space as one block; nothing behind it yet, not linked, but there is
@@ -80,8 +70,8 @@ static void unlink_segment(pleat__caching *caching, segment *gone)
 static pleat_result make_segment(pleat__caching *caching, pool *owner, uint64_t bytes,
                                  segment **out)
 {
-    PLEAT_TRY(pleat__arena_grow(caching->arena, &caching->by_address, &caching->by_address_capacity,
-                                caching->stats.segments, sizeof *caching->by_address));
+    PLEAT_TRY(pleat__arena_grow(caching->arena, &caching->segments, &caching->segment_capacity,
+                                caching->stats.segments, sizeof *caching->segments));
     segment *added = pleat__arena_calloc(caching->arena, 1, sizeof *added);
     if (added == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a segment");
@@ -130,14 +120,6 @@ static void forget_segment(pleat__caching *caching, segment *gone)
     free_segment(caching, gone);
 }
 
-static void count_backed(pleat__caching *caching, uint64_t bytes)
-{
-    pleat__caching_stats *stats = &caching->stats;
-    stats->reserved_bytes += bytes;
-    if (stats->reserved_bytes > stats->peak_reserved_bytes)
-        stats->peak_reserved_bytes = stats->reserved_bytes;
-}
-
 /* The lock is left. */
 static pleat_result back(const pleat__caching *caching, pleat_va address, uint64_t bytes,
                          uint64_t unit)
@@ -160,7 +142,7 @@ static pleat_result extend_native(pleat__caching *caching, pool *owner, uint64_t
         return result;
     }
     link_segment(caching, added);
-    count_backed(caching, size);
+    caching->stats.reserved_bytes += size;
     added->first->state = PLEAT__BLOCK_FREE;
     *out = added->first;
     return PLEAT_OK;
@@ -258,7 +240,7 @@ static pleat_result back_front(pleat__caching *caching, pool *owner, pleat__bloc
     pleat_result result = back(caching, block->address, size, unit);
     pleat__caching_node_put(caching, node);
     PLEAT_TRY(result);
-    count_backed(caching, size);
+    caching->stats.reserved_bytes += size;
     unbacked_remove(owner, block);
     if (size < block->bytes)
         unbacked_insert(owner, pleat__caching_cut(caching, block, size));
@@ -388,7 +370,6 @@ static void take_back(pleat__caching *caching, leaving *all)
 {
     for (segment *at = all->segments, *next; at != NULL; at = next) {
         next = at->next;
-        at->previous = NULL;
         link_segment(caching, at);
         pleat__caching_make_free(caching, at->pool, at->first);
     }
@@ -431,8 +412,8 @@ static void make_unbacked(pleat__caching *caching, pleat__block *block)
 /* A range with nothing behind it goes whole. */
 static void drop_empty(pleat__caching *caching)
 {
-    for (segment *at = caching->segments, *next; at != NULL; at = next) {
-        next = at->next;
+    for (size_t s = caching->stats.segments; s-- > 0;) {
+        segment *at = caching->segments[s];
         if (at->first->state != PLEAT__BLOCK_UNBACKED || at->first->next != NULL)
             continue;
         unbacked_remove(at->pool, at->first);
@@ -472,10 +453,9 @@ uint64_t pleat__caching_release_all(pleat__caching *caching)
     leaving all;
     if (!begin_leaving(caching, &all))
         return 0;
-    for (segment *at = caching->segments, *next; at != NULL; at = next) {
-        next = at->next;
-        detach_idle(caching, &all, at);
-    }
+    /* From the last on: those that go are taken out meanwhile. */
+    for (size_t s = caching->stats.segments; s-- > 0;)
+        detach_idle(caching, &all, caching->segments[s]);
     uint64_t released = give_back(caching, &all);
     if (caching->options.expandable)
         drop_empty(caching);
@@ -544,9 +524,9 @@ void pleat__caching_collect(pleat__caching *caching)
     leaving all;
     if (!begin_leaving(caching, &all))
         return;
-    for (const segment *at = caching->segments; at != NULL; at = at->next) {
-        if (is_collectable(&all, at)) {
-            ages += age_of(caching, at);
+    for (size_t s = 0; s < caching->stats.segments; s++) {
+        if (is_collectable(&all, caching->segments[s])) {
+            ages += age_of(caching, caching->segments[s]);
             count++;
         }
     }
@@ -554,8 +534,8 @@ void pleat__caching_collect(pleat__caching *caching)
         /* Not younger than the mean, which need not be a whole number. */
         uint64_t round_ages = ages, round_count = count;
         any = false;
-        for (segment *at = caching->segments, *next; at != NULL && count > 0; at = next) {
-            next = at->next;
+        for (size_t s = caching->stats.segments; s-- > 0 && count > 0;) {
+            segment *at = caching->segments[s];
             if (!is_collectable(&all, at) || age_of(caching, at) * round_count < round_ages)
                 continue;
             ages -= age_of(caching, at);
@@ -592,10 +572,9 @@ void pleat__caching_destroy(pleat__caching *caching)
     if (caching == NULL)
         return;
     pleat__arena *arena = caching->arena;
-    for (segment *at = caching->segments, *next; at != NULL; at = next) {
-        next = at->next;
-        empty_segment(caching, at);
-        free_segment(caching, at);
+    for (size_t s = 0; s < caching->stats.segments; s++) {
+        empty_segment(caching, caching->segments[s]);
+        free_segment(caching, caching->segments[s]);
     }
     for (pool *at = caching->pools, *next; at != NULL; at = next) {
         next = at->next;
@@ -606,6 +585,6 @@ void pleat__caching_destroy(pleat__caching *caching)
         pleat__arena_free(arena, at);
     }
     pleat__address_map_destroy(&caching->live);
-    pleat__arena_free(arena, caching->by_address);
+    pleat__arena_free(arena, caching->segments);
     pleat__arena_free(arena, caching);
 }
