@@ -25,14 +25,9 @@ static uint64_t chunk_bytes(const pleat__space *space, const pleat__chunk *chunk
 
 /* ---- the pool, under the lock ---- */
 
-static pleat__pool *pool_of(pleat__space *space, uint32_t pages)
-{
-    return pages == 1 ? &space->single : &space->large;
-}
-
 static void pool_remove(pleat__space *space, pleat__chunk *chunk)
 {
-    pleat__pool *pool = pool_of(space, chunk->pages);
+    pleat__pool *pool = &space->pool;
     *(chunk->previous != NULL ? &chunk->previous->next : &pool->oldest) = chunk->next;
     *(chunk->next != NULL ? &chunk->next->previous : &pool->newest) = chunk->previous;
     chunk->next = chunk->previous = NULL;
@@ -42,7 +37,7 @@ static void pool_remove(pleat__space *space, pleat__chunk *chunk)
 
 static void pool_add(pleat__space *space, pleat__chunk *chunk)
 {
-    pleat__pool *pool = pool_of(space, chunk->pages);
+    pleat__pool *pool = &space->pool;
     chunk->previous = pool->newest;
     chunk->next = NULL;
     *(pool->newest != NULL ? &pool->newest->next : &pool->oldest) = chunk;
@@ -55,27 +50,19 @@ static void pool_add(pleat__space *space, pleat__chunk *chunk)
 /* The newest one of a size: its memory is the likeliest to be warm. */
 static pleat__chunk *pool_find(pleat__space *space, uint32_t pages)
 {
-    pleat__chunk *chunk = pool_of(space, pages)->newest;
+    pleat__chunk *chunk = space->pool.newest;
     while (chunk != NULL && chunk->pages != pages)
         chunk = chunk->previous;
     return chunk;
 }
 
 /* The oldest that can be released: one that a quarantined place may hold would not come free. */
-static pleat__chunk *oldest_of(const pleat__pool *pool)
+static pleat__chunk *pool_oldest(const pleat__space *space)
 {
-    pleat__chunk *chunk = pool->oldest;
+    pleat__chunk *chunk = space->pool.oldest;
     while (chunk != NULL && chunk->stuck != 0)
         chunk = chunk->next;
     return chunk;
-}
-
-static pleat__chunk *pool_oldest(const pleat__space *space)
-{
-    pleat__chunk *a = oldest_of(&space->single), *b = oldest_of(&space->large);
-    if (a == NULL || b == NULL)
-        return a == NULL ? b : a;
-    return a->pooled < b->pooled ? a : b;
 }
 
 /* ---- records, under the lock ---- */
@@ -452,9 +439,7 @@ bool pleat__pool_audit(const pleat__space *space)
         physical += chunk_bytes(space, chunk);
         pooled += chunk->pooled != 0 ? chunk_bytes(space, chunk) : 0;
     }
-    for (const pleat__chunk *chunk = space->single.oldest; chunk != NULL; chunk = chunk->next)
-        listed += chunk_bytes(space, chunk);
-    for (const pleat__chunk *chunk = space->large.oldest; chunk != NULL; chunk = chunk->next)
+    for (const pleat__chunk *chunk = space->pool.oldest; chunk != NULL; chunk = chunk->next)
         listed += chunk_bytes(space, chunk);
     if (physical == space->physical && host == space->host && pooled == space->pooled &&
         listed == pooled && physical <= atomic_load(&space->claimed))

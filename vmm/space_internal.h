@@ -62,7 +62,7 @@ struct pleat__space {
     pleat__chunk **chunks; /* by id, in blocks of PLEAT__RECORDS */
     size_t chunk_count, block_capacity;
     pleat__chunk *records; /* released chunks, for their ids and memory */
-    pleat__pool single, large;
+    pleat__pool pool;
     pleat__chunk *unreleased; /* in nobody's hands, not for the pool, and not released yet */
     uint64_t pool_clock;
     uint64_t physical, peak, pooled, host;         /* bytes */

@@ -205,7 +205,7 @@ static void give(pleat_runtime *runtime, pleat__record record,
     keep->work = what;
     keep->job = (pleat__job){.call = work, .context = keep};
     if (keep->thread == NULL &&
-        pleat__mapper_create(runtime->vmm, keep->arena, &keep->thread) != PLEAT_OK)
+        pleat__mapper_create(runtime->vmm, runtime->arena, &keep->thread) != PLEAT_OK)
         return;
     pleat__mapper_submit(keep->thread, &keep->job);
     keep->working = true;
@@ -302,7 +302,6 @@ void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf)
     pleat__conf environment;
     if (!conf->keep || conf->canary || runtime->plan != NULL || runtime->ops->fit == NULL)
         return;
-    keep->arena = runtime->arena;
     keep->device = (uint32_t)runtime->device;
     keep->chunk_bytes = pleat__space_page_bytes(runtime->space);
     keep->device_bytes = pleat__space_device_bytes(runtime->space);

@@ -31,7 +31,6 @@ typedef struct pleat__keep {
     bool waits;           /* for the first request */
     bool marked;          /* before the first request, which the plan is to hear of */
     uint32_t device;      /* the runtime's */
-    pleat__arena *arena;  /* the runtime's */
     uint64_t chunk_bytes; /* the device's */
     uint64_t device_bytes;
     uint64_t most_bytes;   /* setting keep_bytes */

@@ -9,7 +9,6 @@
 #include <runtime/face/log_writer.h>
 
 #include <internal/error.h>
-#include <internal/process.h>
 #include <internal/thread.h>
 #include <runtime/face/runtime_internal.h>
 #include <runtime/observe/log.h>
@@ -24,7 +23,6 @@ typedef struct peaks {
 struct pleat__watch {
     pleat_runtime *runtime;
     pleat__log log;
-    uint32_t process; /* that made it: pleat__process_now() */
     pleat__ticker ticker;
     uint64_t period_ns;
     uint64_t begun_ns;                      /* the backend's clock */
@@ -181,7 +179,6 @@ pleat_result pleat__watch_begin(pleat_runtime *runtime, const pleat__conf *conf,
     if (watch == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a log");
     watch->runtime = runtime;
-    watch->process = pleat__process_now();
     watch->period_ns = conf->log_ms * MILLISECOND;
     watch->begun_ns = runtime->vmm.ops->clock_ns(runtime->vmm.self);
     pleat_result result = open_log(watch, conf);
@@ -200,7 +197,7 @@ no_log:
 
 void pleat__watch_stop(pleat__watch *watch)
 {
-    if (watch == NULL || watch->stopped || watch->process != pleat__process_now())
+    if (watch == NULL || watch->stopped || !pleat__is_here(watch->runtime))
         return;
     pleat__ticker_stop(&watch->ticker);
     write_all(watch);

@@ -29,8 +29,6 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
                                   .create_flags = conf->share ? PLEAT_CREATE_SHAREABLE : 0};
     PLEAT_TRY(pleat__space_create(runtime->vmm, runtime->arena, &space, &runtime->space));
     runtime->vmm = pleat__space_vmm(runtime->space);
-    runtime->imports =
-        (pleat__imports){.arena = runtime->arena, .space = runtime->space, .gate = &runtime->gate};
     runtime->pinned = (pleat__pinned){.vmm = runtime->vmm,
                                       .device = options->device,
                                       .page_bytes = pleat__space_page_bytes(runtime->space),
@@ -203,7 +201,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     pleat__record_release(&runtime->record);
     pleat__keep_release(&runtime->keep);
     pleat__canary_destroy(&runtime->canary);
-    pleat__imports_release(&runtime->imports);
+    pleat__imports_release(runtime);
     pleat__gate_release(&runtime->gate);
     pleat__space_destroy(runtime->space);
     pleat__tenancy_leave(runtime->tenancy);

@@ -47,7 +47,7 @@ struct pleat_runtime {
     void *memory_context;
     pleat__record record;
     pleat__keep keep;
-    pleat__imports imports;
+    pleat__import *imports;
     pleat__canary canary;
     bool shares; /* setting share:on */
     pleat_freed_callback freed_callback;

@@ -124,56 +124,56 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
 
 /* ---- taking ---- */
 
-static pleat__import **find_import(pleat__imports *imports, pleat_va address)
+static pleat__import **find_import(pleat_runtime *runtime, pleat_va address)
 {
-    pleat_va base = pleat__space_base(imports->space);
-    uint64_t page_bytes = pleat__space_page_bytes(imports->space);
-    pleat__import **at = &imports->first;
+    pleat_va base = pleat__space_base(runtime->space);
+    uint64_t page_bytes = pleat__space_page_bytes(runtime->space);
+    pleat__import **at = &runtime->imports;
     while (*at != NULL && base + (*at)->page * page_bytes != address)
         at = &(*at)->next;
     return at;
 }
 
-static pleat_result begin_import(pleat__imports *imports, uint64_t bytes, pleat_va *address)
+static pleat_result begin_import(pleat_runtime *runtime, uint64_t bytes, pleat_va *address)
 {
-    uint64_t page_bytes = pleat__space_page_bytes(imports->space);
+    uint64_t page_bytes = pleat__space_page_bytes(runtime->space);
     if (bytes == 0 || bytes % page_bytes != 0)
         return pleat__fail(PLEAT_E_INVALID, "an import of %llu bytes, which are no whole pages",
                            (unsigned long long)bytes);
-    pleat__import *import = pleat__arena_calloc(imports->arena, 1, sizeof *import);
+    pleat__import *import = pleat__arena_calloc(runtime->arena, 1, sizeof *import);
     if (import == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an import");
     import->pages = bytes / page_bytes;
-    pleat_result result = pleat__space_take(imports->space, import->pages, &import->page);
+    pleat_result result = pleat__space_take(runtime->space, import->pages, &import->page);
     if (result != PLEAT_OK) {
-        pleat__arena_free(imports->arena, import);
+        pleat__arena_free(runtime->arena, import);
         return result;
     }
-    import->next = imports->first;
-    imports->first = import;
-    *address = pleat__space_base(imports->space) + import->page * page_bytes;
+    import->next = runtime->imports;
+    runtime->imports = import;
+    *address = pleat__space_base(runtime->space) + import->page * page_bytes;
     return PLEAT_OK;
 }
 
 /* With the turn. */
-static pleat_result import_piece(pleat__imports *imports, pleat_va address, int fd, uint64_t bytes)
+static pleat_result import_piece(pleat_runtime *runtime, pleat_va address, int fd, uint64_t bytes)
 {
-    pleat__import *import = *find_import(imports, address);
-    uint64_t page_bytes = pleat__space_page_bytes(imports->space);
+    pleat__import *import = *find_import(runtime, address);
+    uint64_t page_bytes = pleat__space_page_bytes(runtime->space);
     if (import == NULL || bytes == 0 || bytes % page_bytes != 0 ||
         bytes / page_bytes > import->pages - import->mapped)
         return pleat__fail(PLEAT_E_INVALID, "a piece of %llu bytes, for which %#llx has no room",
                            (unsigned long long)bytes, (unsigned long long)address);
     pleat__chunk *chunk;
-    pleat__gate_leave(imports->gate);
+    pleat__gate_leave(&runtime->gate);
     pleat_result result =
-        pleat__space_import(imports->space, fd, (uint32_t)(bytes / page_bytes), &chunk);
+        pleat__space_import(runtime->space, fd, (uint32_t)(bytes / page_bytes), &chunk);
     if (result == PLEAT_OK) {
-        result = pleat__space_map(imports->space, import->page + import->mapped, &chunk, 1);
+        result = pleat__space_map(runtime->space, import->page + import->mapped, &chunk, 1);
         if (result != PLEAT_OK)
-            pleat__space_chunk_put(imports->space, chunk);
+            pleat__space_chunk_put(runtime->space, chunk);
     }
-    pleat__gate_enter(imports->gate);
+    pleat__gate_enter(&runtime->gate);
     if (result == PLEAT_OK)
         import->mapped += chunk->pages;
     return result;
@@ -196,26 +196,26 @@ static pleat_result unmap_pieces(pleat__space *space, const pleat__import *impor
 }
 
 /* With the turn. */
-static pleat_result end_import(pleat__imports *imports, pleat_va address)
+static pleat_result end_import(pleat_runtime *runtime, pleat_va address)
 {
-    pleat__import **at = find_import(imports, address), *import = *at;
+    pleat__import **at = find_import(runtime, address), *import = *at;
     if (import == NULL)
         return pleat__fail(PLEAT_E_NOT_FOUND, "%#llx is no import", (unsigned long long)address);
     *at = import->next;
-    pleat__gate_leave(imports->gate);
-    pleat_result result = unmap_pieces(imports->space, import);
-    pleat__gate_enter(imports->gate);
-    pleat__arena_free(imports->arena, import);
+    pleat__gate_leave(&runtime->gate);
+    pleat_result result = unmap_pieces(runtime->space, import);
+    pleat__gate_enter(&runtime->gate);
+    pleat__arena_free(runtime->arena, import);
     return result;
 }
 
-void pleat__imports_release(pleat__imports *imports)
+void pleat__imports_release(pleat_runtime *runtime)
 {
-    for (pleat__import *import = imports->first, *next; import != NULL; import = next) {
+    for (pleat__import *import = runtime->imports, *next; import != NULL; import = next) {
         next = import->next;
-        pleat__arena_free(imports->arena, import);
+        pleat__arena_free(runtime->arena, import);
     }
-    imports->first = NULL;
+    runtime->imports = NULL;
 }
 
 /* ---- public ---- */
@@ -224,7 +224,7 @@ pleat_result pleat_import_begin(pleat_runtime *runtime, uint64_t bytes, pleat_va
 {
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = begin_import(&runtime->imports, bytes, address);
+    pleat_result result = begin_import(runtime, bytes, address);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -233,7 +233,7 @@ pleat_result pleat_import_piece(pleat_runtime *runtime, pleat_va address, int fd
 {
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
-    pleat_result result = import_piece(&runtime->imports, address, fd, bytes);
+    pleat_result result = import_piece(runtime, address, fd, bytes);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }
@@ -242,7 +242,7 @@ pleat_result pleat_import_end(pleat_runtime *runtime, pleat_va address)
 {
     PLEAT__TRY_HERE(runtime);
     pleat__gate_lock_turn(&runtime->gate);
-    pleat_result result = end_import(&runtime->imports, address);
+    pleat_result result = end_import(runtime, address);
     pleat__gate_unlock(&runtime->gate);
     return result;
 }

@@ -18,14 +18,7 @@ typedef struct pleat__import {
     struct pleat__import *next;
 } pleat__import;
 
-typedef struct pleat__imports {
-    pleat__arena *arena;
-    pleat__space *space;
-    pleat__gate *gate;
-    pleat__import *first;
-} pleat__imports;
-
 /* The records; what is mapped goes with the space. */
-void pleat__imports_release(pleat__imports *imports);
+void pleat__imports_release(pleat_runtime *runtime);
 
 #endif

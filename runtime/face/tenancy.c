@@ -37,7 +37,6 @@ struct pleat__tenancy {
     uint64_t told_ns;  /* when the ledger was last told what is idle */
     uint64_t wanted;   /* bytes of all requests that wait now */
     pleat__ticker ticker;
-    bool started;
 };
 
 /* ---- joining and leaving ---- */
@@ -228,19 +227,14 @@ static void *run(void *context)
 
 pleat_result pleat__tenancy_begin(pleat__tenancy *tenancy)
 {
-    if (tenancy == NULL)
-        return PLEAT_OK;
-    pleat_result result = pleat__ticker_start(&tenancy->ticker, "pleat-tenant", run, tenancy);
-    tenancy->started = result == PLEAT_OK;
-    return result;
+    return tenancy == NULL ? PLEAT_OK
+                           : pleat__ticker_start(&tenancy->ticker, "pleat-tenant", run, tenancy);
 }
 
 void pleat__tenancy_end(pleat__tenancy *tenancy)
 {
-    if (tenancy == NULL || !tenancy->started)
-        return;
-    pleat__ticker_stop(&tenancy->ticker);
-    tenancy->started = false;
+    if (tenancy != NULL)
+        pleat__ticker_stop(&tenancy->ticker);
 }
 
 /* ---- asking ---- */
