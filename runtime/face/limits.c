@@ -96,6 +96,11 @@ uint64_t pleat__limits_allowed(const pleat_runtime *runtime)
     return pleat__tenancy_allowed(runtime->tenancy, runtime->limits.cap_bytes);
 }
 
+pleat_result pleat__limits_refusal(const pleat_runtime *runtime, uint64_t bytes)
+{
+    return bytes <= runtime->limits.device_bytes ? PLEAT_E_BUDGET : PLEAT_E_OUT_OF_MEMORY;
+}
+
 bool pleat__limits_free(pleat_runtime *runtime, uint64_t *bytes)
 {
     uint64_t free_bytes = 0, total;

@@ -41,6 +41,9 @@ void pleat__limits_follow(pleat_runtime *runtime);
 /* The most that the runtime may have now: its cap, or less where other tenants of the device leave
  * less. With the lock. */
 uint64_t pleat__limits_allowed(const pleat_runtime *runtime);
+/* Why so many bytes, more than the cap, are refused: PLEAT_E_BUDGET, or PLEAT_E_OUT_OF_MEMORY where
+ * not even the device has them. */
+pleat_result pleat__limits_refusal(const pleat_runtime *runtime, uint64_t bytes);
 /* Whether the device says how much of it is free, whoever has the rest, and how many bytes; 0 where
  * it does not. pre: the turn; the lock is left meanwhile. */
 bool pleat__limits_free(pleat_runtime *runtime, uint64_t *bytes);

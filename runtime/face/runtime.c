@@ -57,13 +57,9 @@ static pleat_result check_plan(const pleat_runtime *runtime)
     if (bytes <= runtime->limits.cap_bytes)
         return PLEAT_OK;
     char text[160];
-    const char *limit = runtime->limits.is_limited ? pleat__limits_text(runtime, text, sizeof text)
-                        : runtime->limits.has_budget ? "the budget is"
-                                                     : "the device has";
-    bool own = runtime->limits.is_limited || runtime->limits.has_budget;
-    return pleat__fail(own ? PLEAT_E_BUDGET : PLEAT_E_OUT_OF_MEMORY,
-                       "out of memory: the plan takes %.2f MiB, %s %.2f MiB",
-                       (double)bytes / (1 << 20), limit,
+    return pleat__fail(pleat__limits_refusal(runtime, bytes),
+                       "out of memory: the plan takes %.2f MiB of %s %.2f MiB",
+                       (double)bytes / (1 << 20), pleat__limits_text(runtime, text, sizeof text),
                        (double)runtime->limits.cap_bytes / (1 << 20));
 }
 
@@ -263,14 +259,6 @@ void pleat__freed_now(pleat_runtime *runtime, pleat_va address, uint64_t bytes)
     PLEAT_CHECK(result == PLEAT_OK);
 }
 
-/* Why more than the limit is refused: the budget's fault, or not even the device has it. */
-static pleat_result refusal_of(const pleat_runtime *runtime, uint64_t bytes)
-{
-    bool by_budget = runtime->limits.has_budget || runtime->limits.is_limited;
-    return by_budget && bytes <= runtime->limits.device_bytes ? PLEAT_E_BUDGET
-                                                              : PLEAT_E_OUT_OF_MEMORY;
-}
-
 /* Under the lock. */
 static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
                                pleat_va *address)
@@ -280,7 +268,7 @@ static pleat_result alloc_once(pleat_runtime *runtime, uint64_t bytes, pleat_str
     if (bytes <= runtime->limits.cap_bytes)
         return runtime->ops->alloc(runtime->policy, bytes, stream, address);
     pleat__tries_begin();
-    return pleat__fail(refusal_of(runtime, bytes), "more than there is");
+    return pleat__fail(pleat__limits_refusal(runtime, bytes), "more than there is");
 }
 
 /* What the policy could not serve at once: another thread issued verbs, or there is no memory. */

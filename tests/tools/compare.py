@@ -226,7 +226,7 @@ class Compare(unittest.TestCase):
         # A plan larger than the device is one more way to run out.
         text = run("compare", SNAPSHOT, "-p", "stweaver", "-d", "5GiB", "--no-fit").stdout
         self.assertIn("* follows a plan made beforehand, of this very recording", run("compare", SNAPSHOT, "--no-fit").stdout)
-        self.assertRegex(text, r"stweaver ran out of memory .*: the plan takes 9\d+\.\d+ MiB, the device has 5120\.00 MiB")
+        self.assertRegex(text, r"stweaver ran out of memory .*: the plan takes 9\d+\.\d+ MiB of the device's 5120\.00 MiB")
 
     def test_only_a_plan_that_is_followed_is_marked(self):
         """A plan that only answers questions was marked as followed."""
