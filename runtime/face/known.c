@@ -58,6 +58,7 @@ void pleat__known_set(pleat_runtime *runtime, pleat_va address, pleat__known kno
 
 void pleat__known_forget(pleat_runtime *runtime, pleat_va address)
 {
-    if (!pleat__known_of(runtime, address).freed)
-        (void)pleat__address_map_remove(&runtime->known, address);
+    void *packed = pleat__address_map_remove(&runtime->known, address);
+    if (unpack(packed).freed)
+        pleat__address_map_insert(&runtime->known, address, packed);
 }

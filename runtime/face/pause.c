@@ -42,18 +42,6 @@ pleat_result pleat__pause_add(pleat_runtime *runtime, pleat__pause *pause, pleat
     return PLEAT_OK;
 }
 
-/* The pages of a block. */
-typedef struct pages {
-    uint64_t first, end;
-} pages;
-
-static pages pages_of(const pleat_runtime *runtime, const pleat_block *block)
-{
-    uint64_t page = pleat__space_page_bytes(runtime->space);
-    uint64_t from = block->address - pleat__space_base(runtime->space);
-    return (pages){from / page, pleat__ceil_div(from + block->bytes, page)};
-}
-
 static pleat__chunk *chunk_at(const pleat_runtime *runtime, uint64_t page)
 {
     return pleat__space_chunk_at(runtime->space, page, NULL);
@@ -74,14 +62,9 @@ typedef pleat_result (*block_call)(pleat_runtime *runtime, pleat__pause *pause,
 
 static pleat_result for_blocks(pleat_runtime *runtime, pleat__pause *pause, block_call call)
 {
-    const pleat__policy_ops *ops = runtime->ops;
     pleat_block block;
-    pleat_va at = pleat__space_base(runtime->space);
-    while ((at = ops->next(runtime->policy, at)) != 0 &&
-           ops->block_of(runtime->policy, at, &block) == PLEAT_OK) {
+    for (pleat_va at = pleat__space_base(runtime->space); pleat__next_block(runtime, &at, &block);)
         PLEAT_TRY(call(runtime, pause, &block));
-        at = block.address + block.bytes;
-    }
     return PLEAT_OK;
 }
 
@@ -97,10 +80,10 @@ static bool is_meant(const pleat_runtime *runtime, const pleat__pause *pause,
 static pleat_result list_chunks(pleat_runtime *runtime, pleat__pause *pause,
                                 const pleat_block *block)
 {
-    pages of = pages_of(runtime, block);
+    pleat__range of = pleat__pages_of(runtime, block);
     if (!is_meant(runtime, pause, block))
         return PLEAT_OK;
-    for (uint64_t page = of.first; page < of.end; page++) {
+    for (uint64_t page = of.begin; page < of.end; page++) {
         pleat__chunk *chunk = chunk_at(runtime, page);
         if (can_rest(runtime, chunk) && !chunk->on_host)
             PLEAT_TRY(pleat__pause_add(runtime, pause, chunk));
@@ -112,10 +95,10 @@ static pleat_result list_chunks(pleat_runtime *runtime, pleat__pause *pause,
 static pleat_result strike_chunks(pleat_runtime *runtime, pleat__pause *pause,
                                   const pleat_block *block)
 {
-    pages of = pages_of(runtime, block);
+    pleat__range of = pleat__pages_of(runtime, block);
     if (is_meant(runtime, pause, block))
         return PLEAT_OK;
-    for (uint64_t page = of.first; page < of.end; page++) {
+    for (uint64_t page = of.begin; page < of.end; page++) {
         pleat__chunk *chunk = chunk_at(runtime, page);
         if (is_of(pause, chunk))
             chunk->list = NULL;
@@ -128,9 +111,9 @@ static pleat_result list_copies(pleat_runtime *runtime, pleat__pause *pause,
                                 const pleat_block *block)
 {
     uint64_t size = pleat__space_page_bytes(runtime->space);
-    pages of = pages_of(runtime, block);
+    pleat__range of = pleat__pages_of(runtime, block);
     pleat_va base = pleat__space_base(runtime->space), end = block->address + block->bytes;
-    for (uint64_t page = of.first; page < of.end; page++) {
+    for (uint64_t page = of.begin; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
         pleat_va from = base + page * size, to = from + size;
         if (!is_of(pause, chunk))
@@ -146,8 +129,8 @@ static pleat_result list_copies(pleat_runtime *runtime, pleat__pause *pause,
 bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block,
                       const pleat__pause *but)
 {
-    pages of = pages_of(runtime, block);
-    for (uint64_t page = of.first; page < of.end; page++) {
+    pleat__range of = pleat__pages_of(runtime, block);
+    for (uint64_t page = of.begin; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
         if (chunk == NULL || chunk->torn || (chunk->list != NULL && chunk->list != but))
             return true;

@@ -80,6 +80,11 @@ void pleat__freed_now(pleat_runtime *runtime, pleat_va address, uint64_t bytes);
  * lock. */
 PLEAT_NODISCARD pleat_result pleat__find_block(pleat_runtime *runtime, pleat_va address,
                                                pleat_block *block);
+/* The first of the policy's blocks at or behind *at, which goes behind it; false: there is none.
+ * With the lock. */
+bool pleat__next_block(pleat_runtime *runtime, pleat_va *at, pleat_block *block);
+/* The pages that a block lies on, counted from the window's start. */
+pleat__range pleat__pages_of(const pleat_runtime *runtime, const pleat_block *block);
 /* pleat_alloc, pleat_free, pleat_stats_fill and pleat_walk with the lock held. */
 PLEAT_NODISCARD pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes,
                                                  pleat_stream stream, pleat_va *address);

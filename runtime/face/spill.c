@@ -6,7 +6,6 @@
 #include <runtime/face/runtime_internal.h>
 
 #include <internal/error.h>
-#include <internal/range.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,19 +90,16 @@ static pleat_result add(pleat_runtime *runtime, chunks *found, pleat__chunk *chu
  * ranks last on it. */
 static pleat_result list(pleat_runtime *runtime, bool on_host, chunks *found)
 {
-    uint64_t size = pleat__space_page_bytes(runtime->space);
-    pleat_va base = pleat__space_base(runtime->space), at = base;
+    pleat_va at = pleat__space_base(runtime->space);
     pleat_block block;
     pleat_result result = PLEAT_OK;
-    while (result == PLEAT_OK && (at = runtime->ops->next(runtime->policy, at)) != 0 &&
-           runtime->ops->block_of(runtime->policy, at, &block) == PLEAT_OK) {
-        uint64_t first = (at - base) / size, end = pleat__ceil_div(at - base + block.bytes, size);
-        for (uint64_t page = first; page < end && result == PLEAT_OK; page++) {
+    while (result == PLEAT_OK && pleat__next_block(runtime, &at, &block)) {
+        pleat__range of = pleat__pages_of(runtime, &block);
+        for (uint64_t page = of.begin; page < of.end && result == PLEAT_OK; page++) {
             pleat__chunk *chunk = pleat__space_chunk_at(runtime->space, page, NULL);
             if (pleat__space_can_rest(runtime->space, chunk) && chunk->on_host == on_host)
                 result = add(runtime, found, chunk, rank_of(runtime, block.address));
         }
-        at = block.address + block.bytes;
     }
     for (size_t c = 0; c < found->count; c++)
         found->all[c]->seen = false;

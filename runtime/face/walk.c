@@ -7,6 +7,23 @@
 #include <internal/error.h>
 #include <internal/range.h>
 
+bool pleat__next_block(pleat_runtime *runtime, pleat_va *at, pleat_block *block)
+{
+    const pleat__policy_ops *ops = runtime->ops;
+    pleat_va begin = ops->next(runtime->policy, *at);
+    if (begin == 0 || ops->block_of(runtime->policy, begin, block) != PLEAT_OK)
+        return false;
+    *at = block->address + block->bytes;
+    return true;
+}
+
+pleat__range pleat__pages_of(const pleat_runtime *runtime, const pleat_block *block)
+{
+    uint64_t page = pleat__space_page_bytes(runtime->space);
+    uint64_t from = block->address - pleat__space_base(runtime->space);
+    return (pleat__range){from / page, pleat__ceil_div(from + block->bytes, page)};
+}
+
 typedef struct walk {
     pleat_runtime *runtime;
     pleat_block_visitor visit;
