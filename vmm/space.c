@@ -116,7 +116,6 @@ pleat_result pleat__space_create(pleat_vmm vmm, pleat__arena *arena,
     space->device = space->devices[0] = options->device;
     space->device_count = 1;
     space->create_flags = options->create_flags;
-    atomic_init(&space->budget, options->budget_bytes);
     uint64_t advised, free_bytes;
     if ((result = pleat__vmm_complete(vmm, arena, &space->vmm)) != PLEAT_OK)
         goto tables;

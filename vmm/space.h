@@ -55,7 +55,6 @@ typedef struct pleat__space_options {
     int device;
     uint64_t window_bytes; /* 0: eight times the device's memory */
     uint64_t plan_bytes;   /* so many addresses more, for a plan, where window_bytes is 0 */
-    uint64_t budget_bytes; /* hard cap on this space's chunks; 0: none */
     uint32_t create_flags; /* PLEAT_CREATE_* */
 } pleat__space_options;
 

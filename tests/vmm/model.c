@@ -197,9 +197,9 @@ static void space_agrees_with_a_model(void **state)
     assert_ok(pleat_vmm_host(&options, &m.host));
     assert_ok(pleat__fault_create(m.host, &m.vmm));
     assert_ok(pleat__arena_create(&m.arena));
-    const pleat__space_options space = {.window_bytes = 400 * GRANULE,
-                                        .budget_bytes = BUDGET * GRANULE};
+    const pleat__space_options space = {.window_bytes = 400 * GRANULE};
     assert_ok(pleat__space_create(m.vmm, m.arena, &space, &m.space));
+    pleat__space_set_budget(m.space, BUDGET * GRANULE);
     for (int step = 0; step < STEPS; step++) {
         operations[test_random_below(&m.random, sizeof operations / sizeof *operations)](&m);
         check_totals(&m);

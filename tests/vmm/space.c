@@ -26,9 +26,9 @@ static fixture begin(uint64_t device_pages, uint64_t budget_pages, uint64_t wind
         .size = sizeof host, .device_bytes = device_pages * GRANULE, .granularity = GRANULE};
     assert_ok(pleat_vmm_host(&host, &f.vmm));
     assert_ok(pleat__arena_create(&f.arena));
-    pleat__space_options options = {.budget_bytes = budget_pages * GRANULE,
-                                    .window_bytes = window_pages * GRANULE};
+    pleat__space_options options = {.window_bytes = window_pages * GRANULE};
     assert_ok(pleat__space_create(f.vmm, f.arena, &options, &f.space));
+    pleat__space_set_budget(f.space, budget_pages * GRANULE);
     return f;
 }
 

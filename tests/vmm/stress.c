@@ -147,9 +147,9 @@ static void stress_budget_is_met_and_never_passed(void **state)
         .size = sizeof host, .granularity = GRANULE, .device_bytes = BUDGET * GRANULE};
     assert_ok(pleat_vmm_host(&host, &all.vmm));
     assert_ok(pleat__arena_create(&arena));
-    const pleat__space_options options = {.budget_bytes = BUDGET * GRANULE,
-                                          .window_bytes = 4096 * GRANULE};
+    const pleat__space_options options = {.window_bytes = 4096 * GRANULE};
     assert_ok(pleat__space_create(all.vmm, arena, &options, &all.space));
+    pleat__space_set_budget(all.space, BUDGET * GRANULE);
     assert_ok(pleat__mapper_create(all.vmm, arena, &all.mapper));
     for (uint64_t t = 0; t < THREADS; t++) {
         workers[t] = (worker){.all = &all, .number = t};

@@ -35,9 +35,9 @@ static void begin(world *w)
     assert_ok(pleat_vmm_host(&options, &w->host));
     assert_ok(pleat__fault_create(w->host, &w->vmm));
     assert_ok(pleat__arena_create(&w->arena));
-    pleat__space_options space = {.create_flags = PLEAT_CREATE_SHAREABLE,
-                                  .budget_bytes = 60 * GRANULE};
+    pleat__space_options space = {.create_flags = PLEAT_CREATE_SHAREABLE};
     assert_ok(pleat__space_create(w->vmm, w->arena, &space, &w->space));
+    pleat__space_set_budget(w->space, 60 * GRANULE);
     assert_ok(pleat__mapper_create(w->vmm, w->arena, &w->mapper));
     assert_ok(pleat__space_take(w->space, KEPT + 2, &w->at));
     for (uint32_t c = 0; c < KEPT; c++)
