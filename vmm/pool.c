@@ -385,21 +385,12 @@ static pleat__chunk *pop_oldest(pleat__space *space, uint64_t keep, uint64_t unt
     return chunk;
 }
 
-/* What is quarantined holds chunks back: now is a good time to try it again. */
-static void heal_if_needed(pleat__space *space)
-{
-    pthread_mutex_lock(&space->lock);
-    bool needed = space->quarantined != 0;
-    pthread_mutex_unlock(&space->lock);
-    if (needed)
-        pleat__space_heal(space);
-}
-
 uint64_t pleat__space_trim(pleat__space *space, uint64_t keep_bytes)
 {
     uint64_t freed = 0;
     pleat__chunk *chunk;
-    heal_if_needed(space);
+    /* What is quarantined holds chunks back: now is a good time to try it again. */
+    (void)pleat__space_heal(space);
     retry_unreleased(space);
     pthread_mutex_lock(&space->lock);
     uint64_t now = space->pool_clock; /* one whose release fails comes back later */
