@@ -475,7 +475,17 @@ static uint64_t piece_pages(const pleat__pause *pause, uint64_t page_bytes)
     return sum;
 }
 
-/* What of a piece lies on chunks of the pause, added to `kept`. */
+/* Whether something is allocated in [from, to). */
+static bool lives(const pleat_runtime *runtime, pleat_va from, pleat_va to)
+{
+    const pleat__policy_ops *ops = runtime->ops;
+    pleat_block block;
+    pleat_va next = ops->next(runtime->policy, from);
+    return (next != 0 && next < to) || ops->block_of(runtime->policy, from, &block) == PLEAT_OK;
+}
+
+/* What of a piece lies on chunks of the pause, and is allocated, added to `kept`: addresses of what
+ * was freed need not be mapped when its chunk wakes for something else. */
 static void keep_piece(const pleat_runtime *runtime, const pleat__pause *pause,
                        const pleat__transfer_piece *piece, pleat__transfer *kept)
 {
@@ -485,7 +495,7 @@ static void keep_piece(const pleat_runtime *runtime, const pleat__pause *pause,
     for (pleat_va from = piece->address, to; from < end; from = to) {
         uint64_t page = (from - base) / size;
         to = base + (page + 1) * size < end ? base + (page + 1) * size : end;
-        bool stays = is_of(pause, chunk_at(runtime, page));
+        bool stays = is_of(pause, chunk_at(runtime, page)) && lives(runtime, from, to);
         if (stays && !follows)
             kept->pieces[kept->count++] = (pleat__transfer_piece){
                 .address = from, .host = piece->host + (from - piece->address)};

@@ -686,6 +686,33 @@ static void pause_resumes_in_the_place_of_idle_memory(void **state)
     }
 }
 
+/* A tensor in a view is freed while it is paused, and the view goes before there is room to resume;
+ * the chunks at its ends, on which others live too, come back all the same. */
+static void pause_copies_nothing_to_where_a_freed_tensor_lay(void **state)
+{
+    (void)state;
+    job j;
+    job_tensor t[5];
+    job_start(&j, "pleat", NULL, 28 * JOB_PAGE);
+    for (int i = 0; i < 5; i++)
+        t[i] = job_alloc(&j, 11 * JOB_PAGE / 2, 0);
+    for (int i = 0; i < 5; i += 2)
+        job_free(&j, &t[i]);
+    job_tensor viewed = job_alloc(&j, 33 * JOB_PAGE / 2, 0);
+    assert_int_equal(pleat_stats_of(j.runtime).stitched, 1);
+    assert_ok(pleat_pause(j.runtime, NULL));
+    assert_ok(pleat_free(j.runtime, viewed.address));
+    job_tensor meanwhile = job_alloc(&j, 24 * JOB_PAGE, 0);
+    assert_result(pleat_resume(j.runtime, NULL), PLEAT_E_BUDGET);
+    assert_ok(pleat_empty_cache(j.runtime));
+    job_free(&j, &meanwhile);
+    assert_ok(pleat_resume(j.runtime, NULL));
+    job_free(&j, &t[1]);
+    job_free(&j, &t[3]);
+    assert_int_equal(j.errors, 0);
+    finish(&j);
+}
+
 /* What the program does when it is asked for memory: a resume of what is resumed just then is
  * refused, and what it frees serves. */
 typedef struct asked {
@@ -757,6 +784,7 @@ int main(void)
         cmocka_unit_test(pause_sets_what_lives_apart),
         cmocka_unit_test(pause_keeps_what_lives_in_views_and_holes),
         cmocka_unit_test(pause_resumes_in_the_place_of_idle_memory),
+        cmocka_unit_test(pause_copies_nothing_to_where_a_freed_tensor_lay),
         cmocka_unit_test(pause_asks_the_program_for_room_to_resume),
         cmocka_unit_test(pause_survives_each_verb_that_fails),
         cmocka_unit_test(pause_says_why_streams_cannot_be_waited_for),
