@@ -87,7 +87,6 @@ static void free_tries(pleat__arena *arena, pleat__try *tries, uint32_t count)
 {
     for (uint32_t i = 0; tries != NULL && i < count; i++) {
         pleat__arena_free(arena, tries[i].views);
-        pleat__arena_free(arena, tries[i].starts);
     }
     pleat__arena_free(arena, tries);
 }
@@ -105,7 +104,6 @@ static void free_folding(folding *f)
 {
     free_tries(f->arena, f->tries, f->jobs.count);
     pleat__arena_free(f->arena, f->next.views);
-    pleat__arena_free(f->arena, f->next.starts);
     pleat__arena_free(f->arena, f->next.places);
     pleat__arena_free(f->arena, f->places);
     pleat__fold_jobs_free(&f->jobs);
@@ -130,8 +128,6 @@ static pleat_result search_job(folding *f, pleat__fold_job *job, pleat__try *bes
     *best = (pleat__try){.places = f->places,
                          .views = best->views,
                          .view_capacity = best->view_capacity,
-                         .starts = best->starts,
-                         .start_capacity = best->start_capacity,
                          .chunks = f->jobs.count == 1 ? contiguous->chunks : UINT32_MAX};
     return pleat__fold_search(job, best, &f->next);
 }

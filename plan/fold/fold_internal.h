@@ -65,9 +65,7 @@ bool pleat__items_meet(const pleat__problem *problem, uint32_t a, uint32_t b);
 typedef struct pleat__try {
     uint64_t *places; /* by item of the problem; only the job's are set */
     uint32_t *views;  /* page of the view space -> base page */
-    uint32_t *starts; /* first pages of the views, `runs` of them */
     size_t view_capacity;
-    size_t start_capacity;
     uint32_t view_pages;
     uint32_t chunks;   /* base pages in use */
     uint32_t end_page; /* behind the highest base page */

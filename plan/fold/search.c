@@ -64,8 +64,6 @@ static void keep(search *s)
     s->best->places = best.places;
     s->next->views = best.views;
     s->next->view_capacity = best.view_capacity;
-    s->next->starts = best.starts;
-    s->next->start_capacity = best.start_capacity;
 }
 
 static uint64_t cost_of(const pleat__try *a)

@@ -140,13 +140,11 @@ static pleat_result append_pages(pleat__stitcher *stitcher, uint64_t page, uint6
 }
 
 /* The pages of a new view, the tail's chunk first and the head's last, neighbours side by side. */
-static pleat_result append_view(pleat__stitcher *stitcher, const cut *how, uint8_t policy)
+static pleat_result append_view(pleat__stitcher *stitcher, const cut *how)
 {
     uint64_t chunk = stitcher->job->chunk;
     pleat__try *out = stitcher->out;
-    PLEAT_TRY(pleat__arena_grow(stitcher->job->arena, &out->starts, &out->start_capacity, out->runs,
-                                sizeof *out->starts));
-    out->starts[out->runs++] = out->view_pages;
+    out->runs++;
     stitcher->gaps->work += stitcher->count / 4 + how->whole / 2;
     if (how->tail != 0) {
         const pleat__source *s = &stitcher->sources[how->tail_from];
@@ -157,9 +155,8 @@ static pleat_result append_view(pleat__stitcher *stitcher, const cut *how, uint8
         const pleat__source *s = &stitcher->sources[i];
         bool side =
             (how->tail != 0 && i == how->tail_from) || (how->head != 0 && i == how->head_from);
-        uint64_t low = policy & PLEAT__FOLD_HIGH ? s->high / chunk - s->take : s->low / chunk;
         if (!side)
-            PLEAT_TRY(append_pages(stitcher, low, s->take));
+            PLEAT_TRY(append_pages(stitcher, s->low / chunk, s->take));
     }
     if (how->head != 0) {
         const pleat__source *s = &stitcher->sources[how->head_from];
@@ -170,8 +167,8 @@ static pleat_result append_view(pleat__stitcher *stitcher, const cut *how, uint8
     return PLEAT_OK;
 }
 
-pleat_result pleat__stitcher_view(pleat__stitcher *stitcher, uint64_t size, uint8_t policy,
-                                  uint64_t *place, bool *found)
+pleat_result pleat__stitcher_view(pleat__stitcher *stitcher, uint64_t size, uint64_t *place,
+                                  bool *found)
 {
     uint64_t whole, chunk = stitcher->job->chunk;
     cut how;
@@ -184,7 +181,7 @@ pleat_result pleat__stitcher_view(pleat__stitcher *stitcher, uint64_t size, uint
         return PLEAT_OK;
     choose_whole(stitcher, how.whole);
     uint64_t first = (uint64_t)stitcher->out->view_pages * chunk;
-    PLEAT_TRY(append_view(stitcher, &how, policy));
+    PLEAT_TRY(append_view(stitcher, &how));
     *place = PLEAT__IN_VIEWS + first + (how.tail != 0 ? chunk - how.tail : 0);
     *found = true;
     return PLEAT_OK;

@@ -27,6 +27,6 @@ typedef struct pleat__stitcher {
 /* A new view for `size` bytes; *found is false when what is free cannot be stitched, or the job's
  * maps are used up. */
 PLEAT_NODISCARD pleat_result pleat__stitcher_view(pleat__stitcher *stitcher, uint64_t size,
-                                                  uint8_t policy, uint64_t *place, bool *found);
+                                                  uint64_t *place, bool *found);
 
 #endif

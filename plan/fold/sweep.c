@@ -6,10 +6,10 @@
  *       chunks stay under the cap (interval graphs colour optimally), and chunks idle at its birth
  *       stay idle for its life, because whoever comes later works around it. So the order is kept,
  *       and all freedom is in which hole an item takes: its policy bit.
- * HOW   An item takes the lowest or the highest hole, else bytes of the view space that are free,
- *       else a new view: the tail of a chunk, whole chunks, the head of a chunk (stitch.c). If even
- *       that fails (what is free lies in pieces of chunks), the base grows by a chunk, and the item
- *       is told to the caller, who may reserve it next time.
+ * HOW   An item takes the lowest or the highest hole, else a new view: the tail of a chunk, whole
+ *       chunks, the head of a chunk (stitch.c). If even that fails (what is free lies in pieces of
+ *       chunks), the base grows by a chunk, and the item is told to the caller, who may reserve it
+ *       next time.
  * AHEAD  Items that wrap around the horizon and reserved ones are placed before the sweep; others
  *       that are live with them see their bytes as taken (`masked`).
  * COST  A hole is two short scans (free_ranges.h); a stitch walks the free ranges once.
@@ -193,76 +193,23 @@ static bool find_hole(pleat__sweep *sweep, uint64_t size, uint8_t policy, uint64
                                      : pleat__gaps_lowest(&sweep->gaps, size, place);
 }
 
-/* The lowest place in the view of the pages first .. last - 1 behind which `size` bytes are free.
- */
-static bool find_in_view(pleat__sweep *sweep, uint32_t first, uint32_t last, uint64_t size,
-                         uint64_t *place)
-{
-    const pleat__try *out = sweep->out;
-    uint64_t chunk = sweep->job->chunk, end = PLEAT__IN_VIEWS + last * chunk;
-    uint64_t begin = PLEAT__IN_VIEWS, free_bytes = 0; /* free now: [begin, begin + free_bytes) */
-    for (uint64_t at = begin + first * chunk; at < end;) {
-        pleat__range run = run_at(out, chunk, at, end - at);
-        uint64_t base = at - run.begin;
-        pleat__gap_at gap;
-        bool more = pleat__gaps_from(&sweep->gaps, run.begin, &gap);
-        for (; more; more = pleat__gaps_next(&sweep->gaps, &gap)) {
-            pleat__range part = pleat__gaps_get(&sweep->gaps, gap);
-            if (part.begin >= run.end)
-                break;
-            part.begin = part.begin > run.begin ? part.begin : run.begin;
-            part.end = part.end < run.end ? part.end : run.end;
-            if (base + part.begin != begin + free_bytes) {
-                begin = base + part.begin;
-                free_bytes = 0;
-            }
-            free_bytes += part.end - part.begin;
-            sweep->gaps.work++;
-            if (free_bytes >= size) {
-                *place = begin;
-                return true;
-            }
-        }
-        at += pleat__range_size(run);
-    }
-    return false;
-}
-
-/* Views are searched one by one: two in a row may show the same chunk. */
-static bool find_in_views(pleat__sweep *sweep, uint64_t size, uint64_t *place)
-{
-    const pleat__try *out = sweep->out;
-    for (uint32_t v = 0; v < out->runs; v++) {
-        uint32_t last = v + 1 < out->runs ? out->starts[v + 1] : out->view_pages;
-        if ((last - out->starts[v]) * sweep->job->chunk >= size &&
-            find_in_view(sweep, out->starts[v], last, size, place))
-            return true;
-    }
-    return false;
-}
-
 /* pre: what must not be used is masked. */
 static pleat_result find_place(pleat__sweep *sweep, uint64_t size, uint8_t policy, uint64_t *place,
                                bool *grew)
 {
-    bool views = !sweep->job->options->contiguous;
-    for (bool found = false; !found;) {
-        if (find_hole(sweep, size, policy, place))
-            return PLEAT_OK;
-        if (views && !*grew && find_in_views(sweep, size, place))
-            return PLEAT_OK;
-        if (views)
-            PLEAT_TRY(pleat__stitcher_view(&sweep->stitcher, size, policy, place, &found));
-        if (found)
-            break;
-        *grew = true;
-        PLEAT_TRY(extend(sweep, 1));
-        if (sweep->out->chunks > sweep->limits.chunks)
-            break;
-    }
     const pleat__sweep_limits *limits = &sweep->limits;
-    uint64_t cost = pleat__fold_cost(sweep->out->chunks, sweep->out->view_pages);
-    sweep->over = sweep->out->chunks > limits->chunks || cost >= limits->cost;
+    bool views = !sweep->job->options->contiguous, found = find_hole(sweep, size, policy, place);
+    while (!found && !sweep->over) {
+        if (views)
+            PLEAT_TRY(pleat__stitcher_view(&sweep->stitcher, size, place, &found));
+        if (!found) {
+            *grew = true;
+            PLEAT_TRY(extend(sweep, 1));
+            found = find_hole(sweep, size, policy, place);
+        }
+        uint64_t cost = pleat__fold_cost(sweep->out->chunks, sweep->out->view_pages);
+        sweep->over = sweep->out->chunks > limits->chunks || cost >= limits->cost;
+    }
     return PLEAT_OK;
 }
 
@@ -482,8 +429,6 @@ static pleat_result begin_base(pleat__sweep *sweep, uint32_t cap)
     *out = (pleat__try){.places = out->places,
                         .views = out->views,
                         .view_capacity = out->view_capacity,
-                        .starts = out->starts,
-                        .start_capacity = out->start_capacity,
                         .end_page = job->first_page};
     pleat__gaps_clear(&sweep->gaps);
     for (uint32_t i = 0; i < job->fixed_page_count; i++) {
