@@ -32,7 +32,7 @@ static pleat_result mark_pages(const pleat__problem *problem, uint64_t chunk, pl
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u pages", layout->base_pages);
     for (uint32_t i = 0; i < problem->count; i++) {
         uint64_t begin = layout->places[i], end = begin + problem->items[i].size;
-        if (pleat__item_empty(problem, i) || begin / chunk >= layout->base_pages)
+        if (pleat__item_empty(problem, &problem->items[i]) || begin / chunk >= layout->base_pages)
             continue;
         steps[begin / chunk]++;
         steps[pleat__ceil_div(end, chunk)]--;
@@ -72,13 +72,13 @@ static pleat_result lay_contiguous(const pleat__problem *problem, const uint64_t
     uint64_t height = 0;
     for (uint32_t i = 0; i < problem->count; i++) {
         uint64_t end = places[i] + problem->items[i].size;
-        if (!pleat__item_empty(problem, i) && end > height)
+        if (!pleat__item_empty(problem, &problem->items[i]) && end > height)
             height = end;
     }
     uint64_t pages = pleat__ceil_div(height, chunk);
     PLEAT_TRY(allocate(layout, problem->count, pages, pages, arena));
     for (uint32_t i = 0; i < problem->count; i++)
-        layout->places[i] = pleat__item_empty(problem, i) ? 0 : places[i];
+        layout->places[i] = pleat__item_empty(problem, &problem->items[i]) ? 0 : places[i];
     return mark_pages(problem, chunk, arena, layout);
 }
 

@@ -79,29 +79,6 @@ typedef enum pleat__policy_bit {
     PLEAT__FOLD_HIGH = 1,
 } pleat__policy_bit;
 
-static inline bool pleat__item_always(const pleat__problem *problem, uint32_t i)
-{
-    const pleat__item *item = &problem->items[i];
-    return item->size != 0 && item->begin == 0 && item->end == problem->horizon;
-}
-
-static inline bool pleat__item_wraps(const pleat__problem *problem, uint32_t i)
-{
-    const pleat__item *item = &problem->items[i];
-    return problem->circular && item->end <= item->begin;
-}
-
-/* Takes no room: size 0 or an empty life. */
-static inline bool pleat__item_empty(const pleat__problem *problem, uint32_t i)
-{
-    const pleat__item *item = &problem->items[i];
-    if (item->size == 0)
-        return true;
-    if (pleat__item_wraps(problem, i))
-        return item->begin >= problem->horizon && item->end == 0;
-    return item->end <= item->begin;
-}
-
 /* sweep.c: places everything in order of birth. */
 typedef struct pleat__sweep pleat__sweep;
 PLEAT_NODISCARD pleat_result pleat__sweep_create(pleat__fold_job *job, pleat__sweep **out);

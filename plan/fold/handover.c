@@ -146,7 +146,7 @@ static pleat_result list_item(handover *h, uint32_t i)
     for (uint64_t page = first; page <= last; page++) {
         uint32_t chunk = h->layout->pages[page];
         h->chunks[chunk].stream = item->stream;
-        if (is_lane || item->fixed != UINT64_MAX || pleat__item_always(h->problem, i)) {
+        if (is_lane || item->fixed != UINT64_MAX || pleat__item_always(h->problem, item)) {
             h->chunks[chunk].pinned = true;
             continue;
         }
@@ -175,7 +175,7 @@ static pleat_result list_uses(handover *h, bool *fits)
         if (layout->pages[page] != PLEAT__NO_CHUNK)
             h->chunks[layout->pages[page]].pages++;
     for (uint32_t i = 0; i < h->problem->count; i++)
-        if (!pleat__item_empty(h->problem, i))
+        if (!pleat__item_empty(h->problem, &h->problem->items[i]))
             PLEAT_TRY(list_item(h, i));
     h->own_uses = h->use_count;
     return PLEAT_OK;

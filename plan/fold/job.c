@@ -17,7 +17,7 @@ static bool lives_meet(uint32_t begin_a, uint32_t end_a, uint32_t begin_b, uint3
 bool pleat__items_meet(const pleat__problem *problem, uint32_t a, uint32_t b)
 {
     const pleat__item *x = &problem->items[a], *y = &problem->items[b];
-    bool x_wraps = pleat__item_wraps(problem, a), y_wraps = pleat__item_wraps(problem, b);
+    bool x_wraps = pleat__item_wraps(problem, x), y_wraps = pleat__item_wraps(problem, y);
     uint32_t x_end = x_wraps ? problem->horizon : x->end;
     uint32_t y_end = y_wraps ? problem->horizon : y->end;
     return lives_meet(x->begin, x_end, y->begin, y_end) ||
@@ -31,9 +31,11 @@ static uint64_t largest_sum(const pleat__fold_job *job)
 {
     const pleat__item *items = job->problem->items;
     uint64_t live = 0;
-    for (uint32_t i = 0; i < job->birth_count; i++)
-        if (pleat__item_wraps(job->problem, job->births[i]) && items[job->births[i]].end != 0)
-            live += items[job->births[i]].size;
+    for (uint32_t i = 0; i < job->birth_count; i++) {
+        const pleat__item *item = &items[job->births[i]];
+        if (pleat__item_wraps(job->problem, item) && item->end != 0)
+            live += item->size;
+    }
     uint64_t most = live;
     for (uint32_t i = 0, death = 0; i < job->birth_count; i++) {
         uint32_t now = items[job->births[i]].begin;
@@ -59,7 +61,7 @@ static uint32_t list_fixed_runs(const pleat__fold_jobs *jobs, pleat__range *runs
     uint32_t count = 0;
     for (uint32_t i = 0; i < problem->count; i++) {
         const pleat__item *item = &problem->items[i];
-        if (item->fixed != UINT64_MAX && !pleat__item_empty(problem, i))
+        if (item->fixed != UINT64_MAX && !pleat__item_empty(problem, item))
             runs[count++] = (pleat__range){item->fixed / jobs->chunk,
                                            pleat__ceil_div(item->fixed + item->size, jobs->chunk)};
     }
@@ -102,7 +104,7 @@ static pleat_result list_fixed_pages(pleat__fold_jobs *jobs)
 static bool holds_always(const pleat__fold_jobs *jobs, uint32_t i)
 {
     const pleat__item *item = &jobs->problem->items[i];
-    return pleat__item_always(jobs->problem, i) ||
+    return pleat__item_always(jobs->problem, item) ||
            (item->fixed != UINT64_MAX && item->stream != jobs->first_stream);
 }
 
@@ -117,7 +119,7 @@ static uint64_t job_key(const pleat__fold_jobs *jobs, uint32_t i, uint32_t time)
 static uint32_t first_stream_of(const pleat__problem *problem)
 {
     for (uint32_t i = 0; i < problem->count; i++)
-        if (!pleat__item_empty(problem, i) && !pleat__item_always(problem, i))
+        if (pleat__item_comes_and_goes(problem, &problem->items[i]))
             return problem->items[i].stream;
     return 0;
 }
@@ -141,7 +143,7 @@ static pleat_result sort_items(pleat__fold_jobs *jobs)
     }
     uint32_t always = 0, births = 0;
     for (uint32_t i = 0; i < problem->count; i++) {
-        if (pleat__item_empty(problem, i))
+        if (pleat__item_empty(problem, &problem->items[i]))
             continue;
         if (holds_always(jobs, i))
             jobs->always[always++] = i;
@@ -195,9 +197,10 @@ static void set_floors(pleat__fold_jobs *jobs)
     for (uint32_t i = 0; i < jobs->count; i++) {
         pleat__fold_job *job = &jobs->jobs[i];
         uint64_t bytes = largest_sum(job);
-        for (uint32_t a = 0; a < job->always_count; a++)
-            if (pleat__item_always(jobs->problem, job->always[a]))
-                bytes += jobs->problem->items[job->always[a]].size;
+        for (uint32_t a = 0; a < job->always_count; a++) {
+            const pleat__item *item = &jobs->problem->items[job->always[a]];
+            bytes += pleat__item_always(jobs->problem, item) ? item->size : 0;
+        }
         uint64_t chunks = pleat__ceil_div(bytes, jobs->chunk);
         job->floor = chunks > job->fixed_page_count ? (uint32_t)chunks : job->fixed_page_count;
         jobs->floor_bytes += bytes;

@@ -535,7 +535,8 @@ static pleat_result place_guests(first_job *job)
     pleat__problem problem = {
         .items = list.items, .count = list.count, .horizon = job->plan->first.events + 2};
     if (result == PLEAT_OK && list.count > 0)
-        result = pleat__strip_make(&problem, 0, job->free, job->free_count, job->scratch, &strip);
+        result =
+            pleat__strip_make_whole(&problem, job->free, job->free_count, job->scratch, &strip);
     if (result == PLEAT_OK && strip.count > 0) {
         sequence = pleat__arena_alloc(job->scratch, 2 * (uint64_t)strip.count * sizeof *sequence);
         places = pleat__arena_alloc(job->scratch, 2 * (uint64_t)strip.count * sizeof *places);

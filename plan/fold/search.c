@@ -45,10 +45,9 @@ typedef struct search {
 static uint32_t life_of(const void *of, uint32_t position)
 {
     const pleat__fold_job *job = of;
-    uint32_t i = job->births[position];
-    const pleat__item *item = &job->problem->items[i];
-    return pleat__item_wraps(job->problem, i) ? job->problem->horizon - item->begin + item->end
-                                              : item->end - item->begin;
+    const pleat__item *item = &job->problem->items[job->births[position]];
+    return pleat__item_wraps(job->problem, item) ? job->problem->horizon - item->begin + item->end
+                                                 : item->end - item->begin;
 }
 
 /* Swaps the tries' places of the job's items and everything else. */

@@ -262,7 +262,7 @@ static pleat_result place_item(pleat__sweep *sweep, uint32_t item, uint8_t polic
 static bool lives_at_begin(const pleat__sweep *sweep, uint32_t item)
 {
     const pleat__item *it = item_of(sweep, item);
-    return it->begin == 0 || (pleat__item_wraps(sweep->job->problem, item) && it->end != 0);
+    return it->begin == 0 || (pleat__item_wraps(sweep->job->problem, it) && it->end != 0);
 }
 
 static pleat_result reserve(pleat__sweep *sweep, uint32_t position)
@@ -323,7 +323,7 @@ static pleat_result place_crossing(pleat__sweep *sweep, const uint8_t *policy, u
     const pleat__fold_job *job = sweep->job;
     for (uint32_t b = 0; b < job->birth_count && !sweep->over; b++) {
         uint32_t item = job->births[b];
-        if (!pleat__item_wraps(job->problem, item) || sweep->is_reserved[b] ||
+        if (!pleat__item_wraps(job->problem, item_of(sweep, item)) || sweep->is_reserved[b] ||
             (item_of(sweep, item)->end != 0) != at_begin)
             continue;
         PLEAT_TRY(place_reserved(sweep, b, policy[b], fixed, at_begin));
@@ -400,7 +400,7 @@ static pleat_result sweep_all(pleat__sweep *sweep, const uint8_t *policy, uint32
     uint32_t next_death = 0;
     for (uint32_t i = 0; i < sweep->reserved_count; i++) {
         uint32_t item = sweep->reserved[i].item;
-        if (pleat__item_wraps(job->problem, item) && item_of(sweep, item)->end != 0)
+        if (pleat__item_wraps(job->problem, item_of(sweep, item)) && item_of(sweep, item)->end != 0)
             PLEAT_TRY(set_free(sweep, item, false));
     }
     for (uint32_t b = 0; b < job->birth_count && !sweep->over; b++) {

@@ -106,7 +106,7 @@ static void widen(widening *w, uint32_t item, pleat_plan *plan, uint32_t first, 
     for (uint32_t i = 0; i < problem->count && w->end > w->begin; i++) {
         const reach *lies = &w->reaches[i];
         if (i == item || lies->last < w->ahead.first || lies->first > w->ahead.last ||
-            pleat__item_empty(problem, i) ||
+            pleat__item_empty(problem, &problem->items[i]) ||
             (problem->items[i].stream == problem->items[item].stream &&
              !pleat__items_meet(problem, i, item)))
             continue;
@@ -134,7 +134,7 @@ pleat_result pleat__lanes_widen(const pleat__problem *problem, const pleat__layo
         plan->lanes[l].place = layout->places[first + l];
     for (uint32_t i = 0; i < problem->count; i++) {
         w.reaches[i] = NO_REACH;
-        if (!pleat__item_empty(problem, i))
+        if (!pleat__item_empty(problem, &problem->items[i]))
             reach_over(&w, &w.reaches[i], layout->places[i], problem->items[i].size);
     }
     uint64_t lanes = MOST_LOOKS / (problem->count + 1ull);

@@ -35,6 +35,31 @@ typedef struct pleat__problem {
     bool circular;
 } pleat__problem;
 
+/* Whether an item lives all the time; whether it lives across the end of the circle; whether it
+ * takes no room: its size is 0, or its life is empty. */
+static inline bool pleat__item_always(const pleat__problem *problem, const pleat__item *item)
+{
+    return item->size != 0 && item->begin == 0 && item->end >= problem->horizon;
+}
+
+static inline bool pleat__item_wraps(const pleat__problem *problem, const pleat__item *item)
+{
+    return problem->circular && item->end <= item->begin;
+}
+
+static inline bool pleat__item_empty(const pleat__problem *problem, const pleat__item *item)
+{
+    if (pleat__item_wraps(problem, item))
+        return item->size == 0 || (item->begin >= problem->horizon && item->end == 0);
+    return item->size == 0 || item->end <= item->begin;
+}
+
+static inline bool pleat__item_comes_and_goes(const pleat__problem *problem,
+                                              const pleat__item *item)
+{
+    return !pleat__item_empty(problem, item) && !pleat__item_always(problem, item);
+}
+
 /* Largest sum of sizes live at once. */
 PLEAT_NODISCARD pleat_result pleat__max_live(const pleat__problem *problem, pleat__arena *scratch,
                                              uint64_t *bytes);

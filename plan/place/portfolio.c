@@ -245,22 +245,20 @@ static void keep_stream(struct placement *placement, const pleat__placing *placi
     }
 }
 
-static pleat_result place_stream(struct placement *placement, uint16_t stream)
+static pleat_result place_stream(struct placement *placement, const uint32_t *members,
+                                 uint32_t count)
 {
     pleat__strip strip;
     pleat__placing placing = {0};
-    PLEAT_TRY(pleat__strip_make(placement->problem, stream, placement->free, placement->free_count,
-                                placement->scratch, &strip));
-    pleat_result result = PLEAT_OK;
-    if (strip.count > 0) {
-        pleat__place_options options = share_of(placement, strip.count);
-        result = placing_create(&placing, &strip, &options);
-        if (result == PLEAT_OK)
-            result = run_steps(&placing, options.algorithms, placement->report);
-        if (result == PLEAT_OK)
-            keep_stream(placement, &placing);
-        placing_destroy(&placing);
-    }
+    PLEAT_TRY(pleat__strip_make(placement->problem, members, count, placement->free,
+                                placement->free_count, placement->scratch, &strip));
+    pleat__place_options options = share_of(placement, count);
+    pleat_result result = placing_create(&placing, &strip, &options);
+    if (result == PLEAT_OK)
+        result = run_steps(&placing, options.algorithms, placement->report);
+    if (result == PLEAT_OK)
+        keep_stream(placement, &placing);
+    placing_destroy(&placing);
     pleat__strip_free(&strip);
     return result;
 }
@@ -269,26 +267,24 @@ static pleat_result place_stream(struct placement *placement, uint16_t stream)
  * memory is one stream's by the chunk. */
 static pleat_result place_streams(struct placement *placement)
 {
-    const pleat__problem *problem = placement->problem;
+    const pleat__item *items = placement->problem->items;
     pleat__range above = {0, UINT64_MAX};
-    for (uint32_t from = 0;;) {
-        uint32_t stream = UINT32_MAX;
-        for (uint32_t i = 0; i < problem->count; i++)
-            if (problem->items[i].stream >= from && problem->items[i].stream < stream)
-                stream = problem->items[i].stream;
-        if (stream == UINT32_MAX)
-            return PLEAT_OK;
-        PLEAT_TRY(place_stream(placement, (uint16_t)stream));
-        from = stream + 1;
-        if (placement->most_spans > 0) {
-            uint64_t height = placement->report->height;
-            if (placement->options->chunk_bytes == 0 ||
-                !pleat__round_up(height, placement->options->chunk_bytes, &above.begin))
-                above.begin = height;
-            placement->free = &above;
-            placement->free_count = 1;
-        }
+    uint32_t *members, count;
+    PLEAT_TRY(pleat__strip_members(placement->problem, placement->scratch, &members, &count));
+    pleat_result result = PLEAT_OK;
+    for (uint32_t at = 0, end = 0; at < count && result == PLEAT_OK; at = end) {
+        while (end < count && items[members[end]].stream == items[members[at]].stream)
+            end++;
+        result = place_stream(placement, members + at, end - at);
+        uint64_t height = placement->report->height;
+        if (placement->options->chunk_bytes == 0 ||
+            !pleat__round_up(height, placement->options->chunk_bytes, &above.begin))
+            above.begin = height;
+        placement->free = &above;
+        placement->free_count = 1;
     }
+    pleat__arena_free(placement->scratch, members);
+    return result;
 }
 
 pleat_result pleat__place_make(const pleat__problem *problem, const pleat__place_options *options,

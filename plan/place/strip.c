@@ -8,27 +8,21 @@
 #include <plan/base/sort.h>
 #include <string.h>
 
-/* An event as a sorting key: time, then frees before allocations, then the item. */
-#define KEY_TIME(key) ((uint32_t)((key) >> 32))
-#define KEY_FREE(key) (((key) >> 31 & 1) == 0)
-#define KEY_ITEM(key) ((uint32_t)((key)&INT32_MAX))
+/* An event as a sorting key: time, then frees before allocations, then the item's number among the
+ * members that are looked at. */
+#define KEY_TIME(key)   ((uint32_t)((key) >> 32))
+#define KEY_FREE(key)   (((key) >> 31 & 1) == 0)
+#define KEY_MEMBER(key) ((uint32_t)((key)&INT32_MAX))
 
-static uint64_t key_of(uint32_t time, bool is_free, uint32_t item)
+static uint64_t key_of(uint32_t time, bool is_free, uint32_t member)
 {
-    return (uint64_t)time << 32 | (uint64_t)!is_free << 31 | item;
+    return (uint64_t)time << 32 | (uint64_t)!is_free << 31 | member;
 }
 
-/* Whether it takes no room. */
-static bool is_trivial(const pleat__problem *problem, const pleat__item *item)
+static const pleat__item *item_of(const pleat__problem *problem, const uint32_t *members,
+                                  uint64_t key)
 {
-    if (item->size == 0)
-        return true;
-    return problem->circular ? false : item->end <= item->begin;
-}
-
-bool pleat__item_always(const pleat__problem *problem, const pleat__item *item)
-{
-    return item->begin == 0 && item->end >= problem->horizon && item->size > 0;
+    return &problem->items[members[KEY_MEMBER(key)]];
 }
 
 /* Counts the bytes live over the events, which begin with `live`. Where a wrap is freed it was
@@ -40,12 +34,12 @@ struct curve {
     uint32_t lowest_time; /* of the event behind which the least is live */
 };
 
-static struct curve follow(const pleat__item *items, const uint64_t *keys, size_t count,
-                           uint64_t live)
+static struct curve follow(const pleat__problem *problem, const uint32_t *members,
+                           const uint64_t *keys, size_t count, uint64_t live)
 {
     struct curve curve = {.live = live, .highest = live, .lowest = live};
     for (size_t i = 0; i < count; i++) {
-        uint64_t size = items[KEY_ITEM(keys[i])].size;
+        uint64_t size = item_of(problem, members, keys[i])->size;
         curve.live += KEY_FREE(keys[i]) ? -size : size;
         if (curve.live > curve.highest)
             curve.highest = curve.live;
@@ -58,53 +52,23 @@ static struct curve follow(const pleat__item *items, const uint64_t *keys, size_
     return curve;
 }
 
-static bool wraps(const pleat__item *item)
+/* The keys of all members' events, unsorted. */
+static void list_events(const pleat__problem *problem, const uint32_t *members, uint32_t count,
+                        uint64_t *keys)
 {
-    return item->end <= item->begin;
-}
-
-/* Whether two events are needed for the item, or none. */
-static bool comes_and_goes(const pleat__problem *problem, const pleat__item *item)
-{
-    return !is_trivial(problem, item) && !pleat__item_always(problem, item);
-}
-
-static bool all_members(const pleat__problem *problem, const pleat__item *item, uint16_t stream)
-{
-    (void)stream;
-    return comes_and_goes(problem, item);
-}
-
-static bool strip_members(const pleat__problem *problem, const pleat__item *item, uint16_t stream)
-{
-    return comes_and_goes(problem, item) && item->fixed == UINT64_MAX && item->stream == stream;
-}
-
-typedef bool (*member_test)(const pleat__problem *, const pleat__item *, uint16_t);
-
-/* The keys of all members' events, unsorted. A free at the horizon is at 0 when time is a circle.
- */
-static size_t list_events(const pleat__problem *problem, member_test is_member, uint16_t stream,
-                          uint64_t *keys)
-{
-    size_t count = 0;
-    for (uint32_t i = 0; i < problem->count; i++) {
-        const pleat__item *item = &problem->items[i];
-        if (!is_member(problem, item, stream))
-            continue;
-        keys[count++] = key_of(item->begin, false, i);
-        keys[count++] = key_of(item->end, true, i);
+    for (uint32_t m = 0; m < count; m++) {
+        const pleat__item *item = &problem->items[members[m]];
+        keys[2 * m] = key_of(item->begin, false, m);
+        keys[2 * m + 1] = key_of(item->end, true, m);
     }
-    return count;
 }
 
-static uint64_t sum_wraps(const pleat__problem *problem, const uint64_t *keys, size_t count)
+static uint64_t sum_wraps(const pleat__problem *problem, const uint32_t *members, uint32_t count)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        const pleat__item *item = &problem->items[KEY_ITEM(keys[i])];
-        if (KEY_FREE(keys[i]) && wraps(item))
-            sum += item->size;
+    for (uint32_t m = 0; m < count; m++) {
+        const pleat__item *item = &problem->items[members[m]];
+        sum += pleat__item_wraps(problem, item) ? item->size : 0;
     }
     return sum;
 }
@@ -112,17 +76,25 @@ static uint64_t sum_wraps(const pleat__problem *problem, const uint64_t *keys, s
 pleat_result pleat__max_live(const pleat__problem *problem, pleat__arena *scratch, uint64_t *bytes)
 {
     uint64_t *keys = pleat__arena_alloc(scratch, 4 * (uint64_t)problem->count * sizeof *keys);
-    if (keys == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u items", problem->count);
-    size_t count = list_events(problem, all_members, 0, keys);
-    pleat__sort_keys(keys, keys + 2 * (size_t)problem->count, count);
-    uint64_t live = sum_wraps(problem, keys, count);
-    for (uint32_t i = 0; i < problem->count; i++)
+    uint32_t *members = pleat__arena_alloc(scratch, problem->count * sizeof *members);
+    bool room = keys != NULL && members != NULL;
+    uint64_t live = 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < problem->count && room; i++)
         if (pleat__item_always(problem, &problem->items[i]))
             live += problem->items[i].size;
-    *bytes = follow(problem->items, keys, count, live).highest;
+        else if (!pleat__item_empty(problem, &problem->items[i]))
+            members[count++] = i;
+    if (room) {
+        list_events(problem, members, count, keys);
+        pleat__sort_keys(keys, keys + 2 * (size_t)count, 2 * (size_t)count);
+        live += sum_wraps(problem, members, count);
+        *bytes = follow(problem, members, keys, 2 * (size_t)count, live).highest;
+    }
     pleat__arena_free(scratch, keys);
-    return PLEAT_OK;
+    pleat__arena_free(scratch, members);
+    return room ? PLEAT_OK
+                : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u items", problem->count);
 }
 
 /* Moves the origin of time to `cut`, and sorts. */
@@ -140,15 +112,16 @@ static void rotate(const pleat__problem *problem, uint64_t *keys, uint64_t *spar
     pleat__sort_keys(keys, spare, count);
 }
 
-/* Numbers the spans in order of allocation and the events by rank. `number` is by item. */
-static void number_spans(pleat__strip *strip, const uint64_t *keys, uint32_t *number)
+/* Numbers the spans in order of allocation and the events by rank. `number` is by member. */
+static void number_spans(pleat__strip *strip, const uint32_t *members, const uint64_t *keys,
+                         uint32_t *number)
 {
     uint32_t count = 0;
     for (uint32_t rank = 0; rank < strip->ranks; rank++)
         if (!KEY_FREE(keys[rank]))
-            number[KEY_ITEM(keys[rank])] = count++;
+            number[KEY_MEMBER(keys[rank])] = count++;
     for (uint32_t rank = 0; rank < strip->ranks; rank++) {
-        uint32_t item = KEY_ITEM(keys[rank]), span = number[item];
+        uint32_t item = members[KEY_MEMBER(keys[rank])], span = number[KEY_MEMBER(keys[rank])];
         strip->events[rank] = span * 2 + KEY_FREE(keys[rank]);
         strip->spans[span].size = strip->problem->items[item].size;
         strip->items[span] = item;
@@ -196,36 +169,56 @@ static void measure(pleat__strip *strip)
     }
 }
 
-pleat_result pleat__strip_make(const pleat__problem *problem, uint16_t stream,
-                               const pleat__range *free, uint32_t free_count, pleat__arena *arena,
-                               pleat__strip *out)
+pleat_result pleat__strip_members(const pleat__problem *problem, pleat__arena *arena,
+                                  uint32_t **members, uint32_t *count)
+{
+    uint64_t *keys = pleat__arena_alloc(arena, problem->count * sizeof *keys);
+    *members = pleat__arena_alloc(arena, 2 * (uint64_t)problem->count * sizeof **members);
+    *count = 0;
+    if (keys == NULL || *members == NULL) {
+        pleat__arena_free(arena, keys);
+        pleat__arena_free(arena, *members);
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to place %u requests",
+                           problem->count);
+    }
+    for (uint32_t i = 0; i < problem->count; i++) {
+        keys[i] = problem->items[i].stream;
+        if (problem->items[i].fixed == UINT64_MAX &&
+            pleat__item_comes_and_goes(problem, &problem->items[i]))
+            (*members)[(*count)++] = i;
+    }
+    pleat__sort_by_key(*members, *members + *count, *count, keys);
+    pleat__arena_free(arena, keys);
+    return PLEAT_OK;
+}
+
+pleat_result pleat__strip_make(const pleat__problem *problem, const uint32_t *members,
+                               uint32_t count, const pleat__range *free, uint32_t free_count,
+                               pleat__arena *arena, pleat__strip *out)
 {
     *out =
         (pleat__strip){.arena = arena, .problem = problem, .free = free, .free_count = free_count};
-    uint32_t members = 0;
-    for (uint32_t i = 0; i < problem->count; i++)
-        members += strip_members(problem, &problem->items[i], stream);
-    uint64_t *keys = pleat__arena_alloc(arena, 4 * (uint64_t)members * sizeof *keys);
-    uint32_t *number = pleat__arena_alloc(arena, problem->count * sizeof *number);
-    out->spans = pleat__arena_alloc(arena, members * sizeof *out->spans);
-    out->items = pleat__arena_alloc(arena, members * sizeof *out->items);
-    out->events = pleat__arena_alloc(arena, 2 * (uint64_t)members * sizeof *out->events);
-    out->count = members;
-    out->ranks = 2 * members;
+    uint64_t *keys = pleat__arena_alloc(arena, 4 * (uint64_t)count * sizeof *keys);
+    uint32_t *number = pleat__arena_alloc(arena, count * sizeof *number);
+    out->spans = pleat__arena_alloc(arena, count * sizeof *out->spans);
+    out->items = pleat__arena_alloc(arena, count * sizeof *out->items);
+    out->events = pleat__arena_alloc(arena, 2 * (uint64_t)count * sizeof *out->events);
+    out->count = count;
+    out->ranks = 2 * count;
     pleat_result result = PLEAT_OK;
     if (keys == NULL || number == NULL || out->spans == NULL || out->items == NULL ||
         out->events == NULL) {
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to place %u requests", members);
+        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to place %u requests", count);
     } else {
         uint64_t *spare = keys + out->ranks;
-        list_events(problem, strip_members, stream, keys);
+        list_events(problem, members, count, keys);
         pleat__sort_keys(keys, spare, out->ranks);
         if (problem->circular) {
-            uint64_t live = sum_wraps(problem, keys, out->ranks);
-            struct curve curve = follow(problem->items, keys, out->ranks, live);
+            uint64_t live = sum_wraps(problem, members, count);
+            struct curve curve = follow(problem, members, keys, out->ranks, live);
             rotate(problem, keys, spare, out->ranks, curve.lowest_time);
         }
-        number_spans(out, keys, number);
+        number_spans(out, members, keys, number);
         result = list_wraps(out);
     }
     pleat__arena_free(arena, keys);
@@ -236,6 +229,16 @@ pleat_result pleat__strip_make(const pleat__problem *problem, uint16_t stream,
     }
     measure(out);
     return PLEAT_OK;
+}
+
+pleat_result pleat__strip_make_whole(const pleat__problem *problem, const pleat__range *free,
+                                     uint32_t free_count, pleat__arena *arena, pleat__strip *out)
+{
+    uint32_t *members, count;
+    PLEAT_TRY(pleat__strip_members(problem, arena, &members, &count));
+    pleat_result result = pleat__strip_make(problem, members, count, free, free_count, arena, out);
+    pleat__arena_free(arena, members);
+    return result;
 }
 
 void pleat__strip_free(pleat__strip *strip)

@@ -39,14 +39,20 @@ typedef struct pleat__strip {
     uint64_t floor;    /* no placement is lower: where `free` has held max_live bytes */
 } pleat__strip;
 
-/* The strip of one stream. `free` must outlive it. */
-PLEAT_NODISCARD pleat_result pleat__strip_make(const pleat__problem *problem, uint16_t stream,
+/* The items that strips hold, by stream and then in order; from `arena`. */
+PLEAT_NODISCARD pleat_result pleat__strip_members(const pleat__problem *problem,
+                                                  pleat__arena *arena, uint32_t **members,
+                                                  uint32_t *count);
+/* The strip of some members, all of one stream. `free` must outlive it. */
+PLEAT_NODISCARD pleat_result pleat__strip_make(const pleat__problem *problem,
+                                               const uint32_t *members, uint32_t count,
                                                const pleat__range *free, uint32_t free_count,
                                                pleat__arena *arena, pleat__strip *out);
+/* The same of all members, where the problem has one stream. */
+PLEAT_NODISCARD pleat_result pleat__strip_make_whole(const pleat__problem *problem,
+                                                     const pleat__range *free, uint32_t free_count,
+                                                     pleat__arena *arena, pleat__strip *out);
 void pleat__strip_free(pleat__strip *strip);
-
-/* Whether the item lives all the time. */
-bool pleat__item_always(const pleat__problem *problem, const pleat__item *item);
 
 static inline bool pleat__span_wraps(const pleat__span *span)
 {

@@ -209,8 +209,8 @@ static pleat_result weave(struct weaving *weaving, double limit, uint64_t *heigh
     if (weaving->items == NULL)
         return no_memory(weaving);
     list_units(weaving, limit);
-    PLEAT_TRY(pleat__strip_make(&weaving->problem, 0, whole->free, whole->free_count,
-                                weaving->arena, &weaving->strip));
+    PLEAT_TRY(pleat__strip_make_whole(&weaving->problem, whole->free, whole->free_count,
+                                      weaving->arena, &weaving->strip));
     weaving->height = 0;
     pleat__arena_free(weaving->arena, weaving->items);
     weaving->items = NULL;

@@ -11,6 +11,7 @@
 #include <plan/place/portfolio.h>
 #include <plan/place/timeline.h>
 #include <string.h>
+#include <time.h>
 
 static pleat__arena *arena;
 
@@ -216,6 +217,36 @@ static uint32_t random_items(test_random *random, pleat__item *items, uint32_t m
     return count;
 }
 
+/* Processor seconds to place as many items, of so many streams. */
+static double seconds_of_streams(uint32_t streams)
+{
+    enum { ITEMS = 4 * 65536 };
+    static pleat__item items[ITEMS];
+    static uint64_t places[ITEMS];
+    pleat__place_options options = {.chunk_bytes = 4096};
+    pleat__place_report report;
+    assert_true(pleat__algorithm_find("sweep", &options.algorithms));
+    for (uint32_t i = 0; i < ITEMS; i++)
+        items[i] = (pleat__item){.size = 512,
+                                 .fixed = UINT64_MAX,
+                                 .begin = i,
+                                 .end = i + 8,
+                                 .stream = (uint16_t)(i % streams)};
+    const pleat__problem problem = {.items = items, .count = ITEMS, .horizon = ITEMS + 8};
+    clock_t begin = clock();
+    assert_ok(pleat__place_make(&problem, &options, arena, places, &report));
+    return (double)(clock() - begin) / CLOCKS_PER_SEC;
+}
+
+/* Each stream was looked for among all items: over 13 s where 64 streams took 0.02. */
+static void place_takes_no_longer_for_many_streams(void **state)
+{
+    (void)state;
+    double few = seconds_of_streams(64), many = seconds_of_streams(65536);
+    print_message("%.3f s, of 65,536 streams %.3f s\n", few, many);
+    assert_true(many < 40 * (few + 0.1));
+}
+
 static void place_random_problems_hold(void **state)
 {
     (void)state;
@@ -343,6 +374,7 @@ int main(void)
         cmocka_unit_test(place_trivial_items_take_no_room),
         cmocka_unit_test(place_keeps_clear_of_what_is_fixed),
         cmocka_unit_test(place_streams_do_not_share),
+        cmocka_unit_test(place_takes_no_longer_for_many_streams),
         cmocka_unit_test(place_random_problems_hold),
         cmocka_unit_test(place_search_is_never_worse),
         cmocka_unit_test(gaps_below_a_cap_answer_as_a_map_does),
