@@ -98,6 +98,8 @@ static void keep_places(struct planning *planning)
             i < model->persistents ? &planning->plan->first : &planning->plan->steady;
         sequence->slots[model->slots[i]].place = planning->layout.places[i];
     }
+    for (uint32_t l = 0; l < planning->plan->lane_count; l++)
+        planning->plan->lanes[l].place = planning->layout.places[model->item_count + l];
 }
 
 /* What an event's request is in the steady iteration. */
@@ -163,10 +165,6 @@ static pleat_result lay_out(struct planning *planning)
         result = fold(planning, places);
     pleat__arena_free(planning->scratch, places);
     PLEAT_TRY(result);
-    if (plan->lane_count != 0)
-        PLEAT_TRY(pleat__lanes_widen(&planning->model.problem, &planning->layout,
-                                     planning->model.item_count, planning->options.lane_margin,
-                                     planning->scratch, plan));
     uint8_t *handed = NULL;
     if (!planning->options.no_fold)
         PLEAT_TRY(pleat__handover_make(&planning->model.problem, plan, planning->model.item_count,
@@ -198,7 +196,7 @@ static pleat_result fill_plan(struct planning *planning)
                                 !is_for_stweaver(&planning->options), plan, &planning->model));
     PLEAT_TRY(pleat__model_max_live(&planning->model, plan, &plan->max_live_bytes));
     pleat__plan_step(planning->watch, "lanes");
-    PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->options.lane_margin, 0, plan));
+    PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->options.lane_margin, plan));
     if (is_for_stweaver(&planning->options))
         PLEAT_TRY(pleat__windows_make(&planning->model, planning->scratch, plan, &planning->lasts));
     PLEAT_TRY(lay_out(planning));

@@ -13,9 +13,6 @@
 /* A pause that stands for: no windows, a lane for each request. */
 #define ALONE 0u
 
-/* Positions looked at for idle memory: a tenth of a second. */
-#define MOST_IDLE_WORK 100000000u
-
 /* A dynamic slot that is freed within an iteration. */
 typedef struct member {
     uint32_t slot;
@@ -31,14 +28,13 @@ typedef struct lane_job {
     uint32_t profiles;
     uint32_t dynamic;
     uint64_t margin; /* beyond the size, in millionths */
-    uint64_t room;
     member *members;
     uint32_t count;
     uint64_t *keys; /* by member or event */
     uint32_t *order;
     uint32_t *spare;
     uint32_t *events; /* positions at which a member comes or goes, ascending */
-    int64_t *curve;   /* live bytes by position */
+    int64_t *curve;   /* by position: live bytes that come and go there */
     pleat__item *lanes;
     uint64_t *least; /* of each lane: the smallest of its profiles' needs */
     uint32_t lane_count;
@@ -270,8 +266,7 @@ static void add_life(int64_t *curve, uint32_t events, uint32_t begin, uint32_t e
     }
 }
 
-/* Live bytes at the iteration's peak when the lanes take their sizes all their life; job->curve is
- * then what is live by position. */
+/* Live bytes at the iteration's peak when the lanes take their sizes all their life. */
 static uint64_t peak_with_lanes(lane_job *job)
 {
     const pleat__sequence *steady = &job->plan->steady;
@@ -288,46 +283,9 @@ static uint64_t peak_with_lanes(lane_job *job)
     int64_t live = 0, most = 0;
     for (uint32_t t = 0; t < steady->events; t++) {
         live += job->curve[t];
-        job->curve[t] = live;
         most = live > most ? live : most;
     }
     return (uint64_t)most;
-}
-
-/* The most that is live during [begin, end). */
-static int64_t most_within(const lane_job *job, uint32_t begin, uint32_t end)
-{
-    int64_t most = 0;
-    for (uint32_t t = begin; t < end; t++)
-        most = job->curve[t] > most ? job->curve[t] : most;
-    return most;
-}
-
-/* Gives each lane the whole margin, or as much of it as leaves the iteration's peak where it is, or
- * in the room that there is: another iteration's requests come in other sizes, and best fit leaves
- * other holes. */
-static void add_idle(lane_job *job)
-{
-    uint32_t events = job->plan->steady.events;
-    uint64_t work = 0;
-    uint64_t needed = peak_with_lanes(job);
-    int64_t peak = (int64_t)(needed > job->room ? needed : job->room);
-    for (uint32_t l = 0; l < job->lane_count && work < MOST_IDLE_WORK; l++) {
-        pleat__item *lane = &job->lanes[l];
-        bool wraps = lane->end <= lane->begin;
-        int64_t live = most_within(job, lane->begin, wraps ? events : lane->end);
-        int64_t other = wraps ? most_within(job, 0, lane->end) : 0;
-        int64_t room = peak - (live > other ? live : other);
-        int64_t wanted = (int64_t)pleat__rounded((lane->size / 1000000 + 1) * job->margin);
-        uint64_t more =
-            (uint64_t)(wanted < room ? wanted : room) / PLEAT__ALIGNMENT * PLEAT__ALIGNMENT;
-        for (uint32_t t = lane->begin; t < (wraps ? events : lane->end); t++)
-            job->curve[t] += (int64_t)more;
-        for (uint32_t t = 0; wraps && t < lane->end; t++)
-            job->curve[t] += (int64_t)more;
-        work += wraps ? events : lane->end - lane->begin;
-        lane->size += more;
-    }
 }
 
 /* The lanes' sizes by what a best fit needs in each profile. */
@@ -400,9 +358,7 @@ static pleat_result choose_grouping(lane_job *job)
     if (peak_with_lanes(job) < best - best / 100)
         chosen = ALONE;
     group(job, chosen);
-    PLEAT_TRY(size_by_fit(job));
-    add_idle(job);
-    return PLEAT_OK;
+    return size_by_fit(job);
 }
 
 /* Writes the lanes and who is in them into the plan. */
@@ -438,15 +394,13 @@ static pleat_result make_lanes(lane_job *job)
 }
 
 pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes, uint32_t profiles,
-                               double margin, uint64_t room, pleat__arena *scratch,
-                               pleat__item **items)
+                               double margin, pleat__arena *scratch, pleat__item **items)
 {
     lane_job job = {.plan = plan,
                     .scratch = scratch,
                     .sizes = sizes,
                     .profiles = profiles,
-                    .margin = (uint64_t)((margin - 1) * 1e6),
-                    .room = room};
+                    .margin = (uint64_t)((margin - 1) * 1e6)};
     pleat_result result = make_lanes(&job);
     free_job(&job);
     if (result != PLEAT_OK) {

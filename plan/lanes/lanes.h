@@ -18,8 +18,7 @@
  *
  * MARGIN
  * Given by how much the profiles differ, and never more than the option says: a lane whose need was
- * the same in all of them gets none, one seen once gets all of it. Bytes behind a lane that stay
- * idle for its whole life are added for nothing (pleat__lanes_widen).
+ * the same in all of them gets none, one seen once gets all of it.
  */
 #ifndef PLEAT_PLAN_LANES_LANES_H
 #define PLEAT_PLAN_LANES_LANES_H
@@ -30,19 +29,10 @@
  * slots' lane and window. `sizes` has for each profile and each dynamic slot, in order, the bytes
  * it took there, 0 when it was absent: sizes[profile * dynamic + rank]. Slots that are not freed
  * within an iteration get no lane. items[plan->lane_count], from `scratch`, are what is to be
- * placed: the lanes as items. `room`: bytes that there are for slots and lanes in any case: lanes
- * may take their margin from them; 0: only what the peak leaves. PLEAT_E_NO_MEMORY. */
+ * placed: the lanes as items. PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes,
-                                               uint32_t profiles, double margin, uint64_t room,
+                                               uint32_t profiles, double margin,
                                                pleat__arena *scratch, pleat__item **items);
-
-/* Takes the lanes' places from the layout, where they are the problem's items from `first` on, and
- * makes each longer by the bytes behind it that are mapped and idle for its whole life, up to
- * `margin` of its size. With very many lanes only the first are. */
-PLEAT_NODISCARD pleat_result pleat__lanes_widen(const pleat__problem *problem,
-                                                const pleat__layout *layout, uint32_t first,
-                                                double margin, pleat__arena *scratch,
-                                                pleat_plan *plan);
 
 /* A request within a lane: positions of one iteration; with end <= begin it wraps around. */
 typedef struct pleat__lane_request {

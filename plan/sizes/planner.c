@@ -306,7 +306,7 @@ static pleat_result make_lanes(pleat__planning *p)
     }
     pleat__item *items = NULL;
     pleat_result result = pleat__lanes_make(p->plan, sizes, p->profile_count,
-                                            p->plan_options.lane_margin, 0, p->scratch, &items);
+                                            p->plan_options.lane_margin, p->scratch, &items);
     pleat__arena_free(p->scratch, items);
     pleat__arena_free(p->scratch, sizes);
     return result;

@@ -1,7 +1,7 @@
 /*
  * lanes.c: a job with experts is planned from two iterations and its third is served from the
  * lanes, one whose sequence length changes from three and its fourth; lanes keep clear of the
- * slots, and grow into what is idle behind them; a best fit within a lane is what it says.
+ * slots; a best fit within a lane is what it says.
  *
  * The same is asked of recorded jobs where they are at hand: PLEAT_SHARED names the folder that has
  * traces/moe.pickle.gz.
@@ -453,43 +453,6 @@ static void lanes_take_what_repeats_by_chance(void **state)
     }
 }
 
-/* A lane of 8 KiB with a margin of as much, alone in its time but for one item. */
-static uint64_t widened(uint64_t place, pleat__item beside, uint64_t beside_place, uint32_t pages)
-{
-    enum { CHUNK = 4096 };
-    const pleat__item items[] = {beside,
-                                 {.size = 2 * CHUNK, .fixed = UINT64_MAX, .begin = 10, .end = 20}};
-    const pleat__problem problem = {.items = items, .count = 2, .horizon = 100, .circular = true};
-    uint64_t places[] = {beside_place, place};
-    uint32_t chunks[] = {0, 1, 2, 3, 0};
-    const pleat__layout layout = {.places = places, .pages = chunks, .page_count = pages};
-    pleat__lane lane = {.place = PLEAT__NOWHERE, .bytes = 2 * CHUNK, .begin_at = 10, .end_at = 20};
-    pleat_plan plan = {.chunk_bytes = CHUNK, .lanes = &lane, .lane_count = 1};
-    pleat__arena *scratch;
-    assert_ok(pleat__arena_create(&scratch));
-    assert_ok(pleat__lanes_widen(&problem, &layout, 1, 2.0, scratch, &plan));
-    pleat__arena_destroy(scratch);
-    assert_int_equal(lane.place, place);
-    return lane.bytes;
-}
-
-static void lanes_grow_into_what_is_idle_behind_them(void **state)
-{
-    (void)state;
-    const pleat__item earlier = {.size = 4096, .fixed = UINT64_MAX, .begin = 0, .end = 10};
-    pleat__item meets = earlier, other_stream = earlier;
-    meets.end = 11;
-    other_stream.stream = 1;
-    assert_int_equal(widened(0, earlier, 3 * 4096, 4), 4 * 4096);
-    assert_int_equal(widened(0, meets, 3 * 4096, 4), 3 * 4096);
-    assert_int_equal(widened(0, meets, 3 * 4096 + 512, 4), 3 * 4096 + 512);
-    assert_int_equal(widened(0, other_stream, 2 * 4096, 4), 2 * 4096);
-    assert_int_equal(widened(0, earlier, 0, 3), 3 * 4096);        /* the window ends */
-    assert_int_equal(widened(4096, earlier, 4096, 5), 4 * 4096);  /* a fold of the first chunk */
-    assert_int_equal(widened(2 * 4096, meets, 0, 5), 2 * 4096);   /* which is in use */
-    assert_int_equal(widened(2 * 4096, earlier, 0, 5), 3 * 4096); /* or is not */
-}
-
 static void lanes_none_where_everything_repeats(void **state)
 {
     (void)state;
@@ -715,7 +678,6 @@ int main(void)
         cmocka_unit_test(lanes_hold_an_iteration_that_was_not_profiled),
         cmocka_unit_test(lanes_are_kept_clear_before_the_steady_iterations),
         cmocka_unit_test(lanes_take_what_repeats_by_chance),
-        cmocka_unit_test(lanes_grow_into_what_is_idle_behind_them),
         cmocka_unit_test(lanes_of_one_request_where_all_grow_together),
         cmocka_unit_test(lanes_none_where_everything_repeats),
         cmocka_unit_test(lanes_hold_recorded_jobs),

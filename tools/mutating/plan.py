@@ -122,9 +122,7 @@ MUTANTS = (
     ("stweaver-pass", "a window lasts to the end of the pass that frees",
      "plan/stweaver/windows.c", "request_of(model, index)->free_pass).end}",
      "request_of(model, index)->free_pass).begin}", "plan_windows"),
-    # ---- lanes ----
-    ("lanes-widen", "a lane grows into what is idle behind it",
-     "plan/lanes/widen.c", "lane->bytes += w->end - w->begin;", "lane->bytes += 0 * (w->end - w->begin);", "plan_lanes"),
+
     # ---- sizes that follow a parameter ----
     ("recipe-samples", "a form is not believed on as many samples as it has terms",
      "plan/sizes/solve.c", "(f->count == 3 && different == 3) || ", "", "plan_elastic_fit"),
