@@ -167,9 +167,9 @@ static pleat_result lay_out(struct planning *planning)
     PLEAT_TRY(result);
     uint8_t *handed = NULL;
     if (!planning->options.no_fold)
-        PLEAT_TRY(pleat__handover_make(&planning->model.problem, plan, planning->model.item_count,
-                                       planning->options.max_maps, planning->scratch,
-                                       &planning->layout, &handed));
+        PLEAT_TRY(pleat__handover_make(&planning->model.problem, plan->chunk_bytes,
+                                       planning->model.item_count, planning->options.max_maps,
+                                       planning->scratch, &planning->layout, &handed));
     keep_places(planning);
     pleat__plan_step(planning->watch, "first");
     PLEAT_TRY(

@@ -6,8 +6,6 @@
  *       each costs waits. A chunk can go when each of its clusters finds a chunk of another stream
  *       that is idle for it.
  * TIME  The iteration is a circle. A use that wraps around ends behind the horizon.
- * MARGIN  Events that pass before and behind a cluster on its new chunk, as many as leave enough
- *       to be found.
  */
 #include <plan/fold/handover.h>
 
@@ -20,7 +18,7 @@
 
 #define NONE      UINT32_MAX
 #define USES_MOST (8u << 20)
-#define WORK_MOST (100u << 20) /* chunks and lives looked at in one try */
+#define WORK_MOST (100u << 20) /* chunks and lives looked at */
 
 typedef struct span {
     uint64_t begin;
@@ -68,8 +66,7 @@ typedef struct taker {
 typedef struct handover {
     const pleat__problem *problem;
     const pleat__layout *layout;
-    const pleat_plan *plan;
-    uint32_t first_lane; /* its lanes are the problem's items from here on */
+    uint32_t first_lane; /* the problem's items from here on are lanes */
     pleat__arena *arena;
     uint64_t chunk_bytes;
     chunk_state *chunks; /* by base page */
@@ -103,14 +100,6 @@ static bool meet(span a, span b)
     return a.begin < b.end && b.begin < a.end;
 }
 
-/* `margin` longer on either side, its begin in the first round. */
-static span widened(const handover *h, span life, uint64_t margin)
-{
-    uint64_t round = h->problem->horizon;
-    uint64_t begin = (life.begin + round - margin % round) % round;
-    return (span){begin, begin + (life.end - life.begin) + 2 * margin};
-}
-
 static bool is_whole_round(const handover *h, span life)
 {
     return life.end - life.begin >= h->problem->horizon;
@@ -139,14 +128,13 @@ static pleat_result add_use(handover *h, uint32_t chunk, use made)
 static pleat_result list_item(handover *h, uint32_t i)
 {
     const pleat__item *item = &h->problem->items[i];
-    bool is_lane = i >= h->first_lane;
-    uint64_t size = is_lane ? h->plan->lanes[i - h->first_lane].bytes : item->size;
     uint64_t first = h->layout->places[i] / h->chunk_bytes;
-    uint64_t last = (h->layout->places[i] + size - 1) / h->chunk_bytes;
+    uint64_t last = (h->layout->places[i] + item->size - 1) / h->chunk_bytes;
     for (uint64_t page = first; page <= last; page++) {
         uint32_t chunk = h->layout->pages[page];
         h->chunks[chunk].stream = item->stream;
-        if (is_lane || item->fixed != UINT64_MAX || pleat__item_always(h->problem, item)) {
+        if (i >= h->first_lane || item->fixed != UINT64_MAX ||
+            pleat__item_always(h->problem, item)) {
             h->chunks[chunk].pinned = true;
             continue;
         }
@@ -344,14 +332,13 @@ static bool may_take(handover *h, uint32_t from, uint32_t chunk, span life)
            is_idle(h, chunk, life);
 }
 
-static uint32_t find_chunk(handover *h, uint32_t from, span life, uint64_t margin)
+static uint32_t find_chunk(handover *h, uint32_t from, span life)
 {
-    span wide = widened(h, life, margin);
-    if (is_whole_round(h, wide))
+    if (is_whole_round(h, life))
         return NONE;
     for (uint32_t t = 0; t < h->taker_count && h->work < WORK_MOST;) {
         const taker *to = &h->takers[t];
-        if (may_take(h, from, to->chunk, wide))
+        if (may_take(h, from, to->chunk, life))
             return to->chunk;
         t = h->chunks[to->chunk].stream == h->chunks[from].stream ? to->other : t + 1;
         h->work++;
@@ -383,14 +370,14 @@ static pleat_result move_uses(handover *h, uint32_t from)
 
 /* Clusters are put down one by one, so that two do not get the same chunk unless there is room for
  * both; taken up again when one finds none. */
-static pleat_result try_chunk(handover *h, uint32_t from, uint64_t margin, bool *went)
+static pleat_result try_chunk(handover *h, uint32_t from, bool *went)
 {
     PLEAT_TRY(take_clusters(h, from));
     *went = true;
     uint32_t placed = 0;
     for (; placed < h->cluster_count && *went; placed++) {
         cluster *c = &h->clusters[placed];
-        c->chunk = find_chunk(h, from, c->life, margin);
+        c->chunk = find_chunk(h, from, c->life);
         *went = c->chunk != NONE;
         if (*went)
             PLEAT_TRY(add_use(h, c->chunk, (use){c->life, NONE, 0, NONE}));
@@ -408,49 +395,17 @@ static pleat_result try_chunk(handover *h, uint32_t from, uint64_t margin, bool 
 
 /* ---- all chunks ---- */
 
-/* As if nothing had been handed over. */
-static void begin_again(handover *h)
+/* *got: how many of the chunks that are wanted went. */
+static pleat_result try_chunks(handover *h, uint32_t wanted, uint32_t *got)
 {
-    for (uint32_t c = 0; c < h->layout->base_pages; c++) {
-        chunk_state *chunk = &h->chunks[c];
-        while (chunk->uses != NONE && chunk->uses >= h->own_uses)
-            chunk->uses = h->uses[chunk->uses].next;
-        chunk->gone = false;
-        chunk->handed = false;
-    }
-    h->use_count = h->own_uses;
-    h->move_count = 0;
-    h->work = 0;
-}
-
-static pleat_result try_margin(handover *h, uint64_t margin, uint32_t wanted, uint32_t *got)
-{
-    begin_again(h);
     *got = 0;
     for (uint32_t i = 0; i < h->order_count && *got < wanted && h->work < WORK_MOST; i++) {
         bool went = false;
         if (!h->chunks[h->order[i]].handed)
-            PLEAT_TRY(try_chunk(h, h->order[i], margin, &went));
+            PLEAT_TRY(try_chunk(h, h->order[i], &went));
         *got += went;
     }
     return PLEAT_OK;
-}
-
-/* The widest margin that gives all that is wanted; else the one that gives most. */
-static pleat_result try_margins(handover *h, uint32_t wanted, uint32_t *got)
-{
-    static const uint64_t margins[] = {256, 64, 16, 4, 0};
-    uint32_t best = 0, most = 0;
-    for (uint32_t i = 0; i < sizeof margins / sizeof *margins; i++) {
-        PLEAT_TRY(try_margin(h, margins[i], wanted, got));
-        if (*got >= wanted)
-            return PLEAT_OK;
-        if (*got > most) {
-            most = *got;
-            best = i;
-        }
-    }
-    return try_margin(h, margins[best], wanted, got);
 }
 
 /* ---- the layout ---- */
@@ -544,7 +499,7 @@ static bool has_several_streams(const pleat__problem *problem)
     return false;
 }
 
-pleat_result pleat__handover_make(const pleat__problem *problem, const pleat_plan *plan,
+pleat_result pleat__handover_make(const pleat__problem *problem, uint64_t chunk_bytes,
                                   uint32_t first_lane, uint32_t max_maps, pleat__arena *arena,
                                   pleat__layout *layout, uint8_t **handed)
 {
@@ -553,15 +508,14 @@ pleat_result pleat__handover_make(const pleat__problem *problem, const pleat_pla
     if (!problem->circular || !has_several_streams(problem))
         return PLEAT_OK;
     PLEAT_TRY(pleat__max_live(problem, arena, &live));
-    uint64_t floor = pleat__ceil_div(live, plan->chunk_bytes);
+    uint64_t floor = pleat__ceil_div(live, chunk_bytes);
     if (layout->chunks <= floor)
         return PLEAT_OK;
     handover h = {.problem = problem,
                   .layout = layout,
-                  .plan = plan,
                   .first_lane = first_lane,
                   .arena = arena,
-                  .chunk_bytes = plan->chunk_bytes};
+                  .chunk_bytes = chunk_bytes};
     uint32_t got = 0;
     bool fits;
     pleat_result result = list_uses(&h, &fits);
@@ -572,7 +526,7 @@ pleat_result pleat__handover_make(const pleat__problem *problem, const pleat_pla
     if (result == PLEAT_OK && fits)
         result = order_chunks(&h);
     if (result == PLEAT_OK && fits)
-        result = try_margins(&h, layout->chunks - (uint32_t)floor, &got);
+        result = try_chunks(&h, layout->chunks - (uint32_t)floor, &got);
     if (result == PLEAT_OK && got > 0)
         result = change(&h, got, max_maps, layout, handed);
     pleat__arena_free(arena, h.chunks);

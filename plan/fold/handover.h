@@ -4,8 +4,7 @@
  * Each stream's requests are laid out by themselves, so the streams' peaks add up although they
  * come at different times. Where that costs more than max-live, chunks of one stream are given up:
  * whatever lies on one moves, for as long as it lives, to chunks of other streams that are idle for
- * that time, and some events longer on either side, so that the streams need not wait for work that
- * is just under way. What moves lies in a view then, at the same offsets within its chunks.
+ * that time. What moves lies in a view then, at the same offsets within its chunks.
  *
  * It is worth something where a job that gathers its weights on a second stream has batches of one
  * size (D512 in docs/decisions.md).
@@ -20,12 +19,12 @@
 
 #include <plan/fold/fold.h>
 
-/* Changes the layout: fewer chunks, more views. The plan's lanes, as long as they have become, are
- * the problem's items from `first_lane` on. *handed: of each base page, 1 where its chunk is handed
+/* Changes the layout: fewer chunks, more views. The problem's items from `first_lane` on are lanes.
+ * *handed: of each base page, 1 where its chunk is handed
  * over; from `arena`, NULL where there is nothing to gain. `max_maps` of alias pages in all; 0: no
  * limit. */
 PLEAT_NODISCARD pleat_result pleat__handover_make(const pleat__problem *problem,
-                                                  const pleat_plan *plan, uint32_t first_lane,
+                                                  uint64_t chunk_bytes, uint32_t first_lane,
                                                   uint32_t max_maps, pleat__arena *arena,
                                                   pleat__layout *layout, uint8_t **handed);
 

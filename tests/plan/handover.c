@@ -122,9 +122,9 @@ static void check_chunk(const pleat__layout *layout, const pleat__item *items, u
 
 /* A lane is where it was, and none of its chunks passes to another stream. */
 static void check_lane(const pleat__layout *layout, const uint8_t *handed, uint64_t place,
-                       const pleat__lane *lane)
+                       uint64_t size)
 {
-    for (uint64_t page = place / CHUNK; page * CHUNK < place + lane->bytes; page++)
+    for (uint64_t page = place / CHUNK; page * CHUNK < place + size; page++)
         assert_true(handed == NULL || !handed[layout->pages[page]]);
 }
 
@@ -137,8 +137,6 @@ static void handover_keeps_streams_apart_in_time(void **state)
         pleat__arena *arena;
         pleat__item items[ITEMS];
         uint64_t places[ITEMS], before_places[LANES];
-        pleat__lane lanes[LANES] = {0};
-        pleat_plan plan = {.chunk_bytes = CHUNK, .lanes = lanes};
         uint32_t first_lane = ITEMS - (round % 2 == 0 ? 0 : LANES);
         pleat__problem problem = random_problem(&random, items);
         pleat__place_options place = {.chunk_bytes = CHUNK};
@@ -150,14 +148,12 @@ static void handover_keeps_streams_apart_in_time(void **state)
         assert_ok(pleat__place_make(&problem, &place, arena, places, &report));
         assert_ok(pleat__fold_make(&problem, places, &fold, arena, &layout));
         uint32_t before = layout.chunks, chunks = 0;
-        for (uint32_t i = first_lane; i < ITEMS; i++) {
-            lanes[i - first_lane].bytes = items[i].size;
+        for (uint32_t i = first_lane; i < ITEMS; i++)
             before_places[i - first_lane] = layout.places[i];
-        }
-        assert_ok(pleat__handover_make(&problem, &plan, first_lane, 0, arena, &layout, &handed));
+        assert_ok(pleat__handover_make(&problem, CHUNK, first_lane, 0, arena, &layout, &handed));
         for (uint32_t i = first_lane; i < ITEMS; i++) {
             assert_int_equal(layout.places[i], before_places[i - first_lane]);
-            check_lane(&layout, handed, layout.places[i], &lanes[i - first_lane]);
+            check_lane(&layout, handed, layout.places[i], items[i].size);
         }
         for (uint32_t c = 0; c < layout.base_pages; c++) {
             chunks += layout.pages[c] != PLEAT__NO_CHUNK;
@@ -195,7 +191,6 @@ static void handover_keeps_streams_apart_in_time(void **state)
 static void handover_is_found_among_many_uses(void **state)
 {
     (void)state;
-    const pleat_plan plan = {.chunk_bytes = CHUNK};
     pleat__arena *arena;
     assert_ok(pleat__arena_create(&arena));
     pleat__item *items = pleat__arena_calloc(arena, MANY, sizeof *items);
@@ -223,7 +218,7 @@ static void handover_is_found_among_many_uses(void **state)
     uint8_t *handed;
     assert_ok(pleat__fold_make(&problem, places, &options, arena, &layout));
     assert_int_equal(layout.chunks, BUSY_CHUNKS + SHORT + 1);
-    assert_ok(pleat__handover_make(&problem, &plan, problem.count, 0, arena, &layout, &handed));
+    assert_ok(pleat__handover_make(&problem, CHUNK, problem.count, 0, arena, &layout, &handed));
     assert_non_null(handed);
     assert_int_equal(layout.pages[BUSY_CHUNKS + SHORT], PLEAT__NO_CHUNK);
     pleat__arena_destroy(arena);

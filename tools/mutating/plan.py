@@ -74,7 +74,7 @@ MUTANTS = (
      "plan/model/unroll.c", "if (freed < job->plan->steady.events)\n        *behind",
      "if (true)\n        *behind", "plan_unroll"),
     ("handed-lane", "a lane's chunks stay with their stream",
-     "plan/fold/handover.c", "if (is_lane || item->fixed", "if (item->fixed", "plan_handover"),
+     "plan/fold/handover.c", "if (i >= h->first_lane || item->fixed", "if (item->fixed", "plan_handover"),
     ("verify-lane", "a lane is there while what lies in it lives",
      "plan/verify/sweep.c", "return all == events || from + life <= all;", "return from < all || life == 0;", "plan_verify"),
     ("verify-lane-always", "a lane that is there always is there for all",
