@@ -514,7 +514,7 @@ static pleat_result place_rest(first_job *job, const guest_list *list, const ple
     timeline->work = 0;
     for (uint32_t i = 0; i < count && timeline->work < ORDER_BUDGET; i++) {
         uint32_t slot = list->slots[strip->items[sequence[i]]];
-        uint64_t place = pleat__timeline_find(timeline, sequence[i], PLEAT__GAP_LOWEST);
+        uint64_t place = pleat__timeline_find(timeline, sequence[i]);
         if (place >= BEYOND)
             continue;
         PLEAT_TRY(pleat__timeline_put(timeline, sequence[i], place));

@@ -4,8 +4,8 @@
  *
  * Two-ended sweeps: what lives at least as long as a quantile of all lifetimes goes low, the rest
  * high. Which quantile is best differs from job to job, and neighbours are no guide, so all are
- * tried, forward and backward in time, with the lowest and the tightest hole for what is
- * long-lived. An order of n spans costs about n times what is live; sweeps cost n log n.
+ * tried, forward and backward in time. An order of n spans costs about n times what is live; sweeps
+ * cost n log n.
  */
 #include <plan/place/portfolio.h>
 #include <plan/place/sweep.h>
@@ -19,7 +19,6 @@
 /* Work that one order, and all sweeps together, may take, whatever the size. */
 #define ORDER_BUDGET(count) (4000000u + 120u * (uint64_t)(count))
 #define SWEEP_BUDGET(count) (20000000u + 160u * (uint64_t)(count))
-#define TIGHTEST_MOST       100000u /* spans: finding the tightest gap looks at all of them */
 
 typedef uint64_t (*span_key)(const pleat__strip *strip, const pleat__span *span);
 
@@ -63,7 +62,6 @@ static pleat_result make_sequence(const pleat__strip *strip, span_key key, uint3
     return result;
 }
 
-/* Both fits over one order. */
 static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm, span_key key,
                              uint64_t *height, uint64_t *work)
 {
@@ -73,24 +71,19 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
     if (sequence == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
     pleat_result result = make_sequence(strip, key, sequence);
-    int fits = strip->count <= TIGHTEST_MOST ? 2 : 1;
-    for (int fit = 0; fit < fits && result == PLEAT_OK; fit++) {
-        uint64_t reached;
+    if (result == PLEAT_OK)
         result = pleat__timeline_create(&timeline, strip, placing->trial);
-        if (result == PLEAT_OK)
-            result = pleat__timeline_run(&timeline, sequence, (pleat__gap_choice)fit, UINT64_MAX,
-                                         ORDER_BUDGET(strip->count), &reached);
-        if (result == PLEAT_OK) {
-            *height = reached < *height ? reached : *height;
-            if (reached < placing->sequence_height) {
-                placing->sequence_height = reached;
-                memcpy(placing->sequence, sequence, strip->count * sizeof *sequence);
-            }
-            pleat__placing_offer(placing, algorithm, reached);
-        }
-        *work += timeline.work;
-        pleat__timeline_destroy(&timeline);
+    if (result == PLEAT_OK)
+        result = pleat__timeline_run(&timeline, sequence, UINT64_MAX, ORDER_BUDGET(strip->count),
+                                     height);
+    if (result == PLEAT_OK && *height < placing->sequence_height) {
+        placing->sequence_height = *height;
+        memcpy(placing->sequence, sequence, strip->count * sizeof *sequence);
     }
+    if (result == PLEAT_OK)
+        pleat__placing_offer(placing, algorithm, *height);
+    *work += timeline.work;
+    pleat__timeline_destroy(&timeline);
     pleat__arena_free(placing->arena, sequence);
     return result;
 }
@@ -128,16 +121,14 @@ static pleat_result find_lives(const pleat__strip *strip, uint32_t lives[PLEAT__
     return PLEAT_OK;
 }
 
-static pleat_result sweep_once(pleat__placing *placing, uint32_t long_life, bool tight,
-                               bool backward, uint64_t *height)
+static pleat_result sweep_once(pleat__placing *placing, uint32_t long_life, bool backward,
+                               uint64_t *height)
 {
     const pleat__strip *strip = placing->strip;
-    for (uint32_t i = 0; i < strip->count; i++) {
-        bool is_long = pleat__span_life(strip, &strip->spans[i]) >= long_life;
-        placing->trial_reach[i] = !is_long ? PLEAT__REACH_HIGH
-                                  : tight  ? PLEAT__REACH_TIGHT
-                                           : PLEAT__REACH_LOW;
-    }
+    for (uint32_t i = 0; i < strip->count; i++)
+        placing->trial_reach[i] = pleat__span_life(strip, &strip->spans[i]) >= long_life
+                                      ? PLEAT__REACH_LOW
+                                      : PLEAT__REACH_HIGH;
     pleat__strip_sweep_options options = {.backward = backward,
                                           .cap = strip->floor,
                                           .limit = placing->sweep_height,
@@ -161,12 +152,12 @@ pleat_result pleat__place_sweep(pleat__placing *placing, uint64_t *height, uint6
     uint32_t lives[PLEAT__QUANTILES + 1], count;
     uint64_t before = placing->gaps.work, most = SWEEP_BUDGET(placing->strip->count);
     PLEAT_TRY(find_lives(placing->strip, lives, &count));
-    for (uint32_t variant = 0; variant < 4; variant++)
+    for (int backward = 0; backward < 2; backward++)
         for (uint32_t q = 0; q < count; q++) {
             bool spent = placing->gaps.work - before >= most;
             if (placing->height != UINT64_MAX && (spent || pleat__placing_done(placing)))
                 break;
-            PLEAT_TRY(sweep_once(placing, lives[q], variant % 2 == 1, variant >= 2, height));
+            PLEAT_TRY(sweep_once(placing, lives[q], backward == 1, height));
         }
     *work += placing->gaps.work - before;
     return PLEAT_OK;

@@ -13,7 +13,7 @@
 #define PLEAT__ALGORITHMS(X)                                                                       \
     X(size, "largest first, lowest gap")                                                           \
     X(area, "largest size times lifetime first, lowest gap")                                       \
-    X(lifetime, "longest-lived first, tightest gap")                                               \
+    X(lifetime, "longest-lived first, lowest gap")                                                 \
     X(sweep, "in order of birth or death, long-lived low, short-lived high")                       \
     X(stweaver, "groups by phase and size, memory layers")                                         \
     X(search, "moves what sits on the peak")

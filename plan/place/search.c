@@ -134,8 +134,7 @@ static pleat_result try_order(struct finder *finder, pleat__timeline *timeline, 
 {
     uint64_t before = timeline->work;
     timeline->places = finder->trial;
-    PLEAT_TRY(pleat__timeline_run(timeline, finder->placing->sequence, PLEAT__GAP_LOWEST, limit,
-                                  budget, height));
+    PLEAT_TRY(pleat__timeline_run(timeline, finder->placing->sequence, limit, budget, height));
     finder->work += timeline->work - before;
     return PLEAT_OK;
 }

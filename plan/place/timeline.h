@@ -20,11 +20,6 @@
 #define PLEAT__TIMELINE_BLOCK 32
 #define PLEAT__NOT_PLACED     UINT64_MAX
 
-typedef enum pleat__gap_choice {
-    PLEAT__GAP_LOWEST = 0,   /* the lowest gap that holds it */
-    PLEAT__GAP_TIGHTEST = 1, /* the smallest gap that holds it */
-} pleat__gap_choice;
-
 /* Disjoint ranges in ascending order. */
 typedef struct pleat__range_list {
     pleat__range *ranges;
@@ -60,8 +55,8 @@ PLEAT_NODISCARD pleat_result pleat__timeline_create(pleat__timeline *timeline,
 /* Nothing needs to have been created. */
 void pleat__timeline_destroy(pleat__timeline *timeline);
 
-/* The place that `fit` chooses for a span; nothing is placed yet. There always is one. */
-uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span, pleat__gap_choice fit);
+/* The lowest place for a span; nothing is placed yet. There always is one. */
+uint64_t pleat__timeline_find(pleat__timeline *timeline, uint32_t span);
 /* The lowest place at or above `address` that the strip may use, whatever is placed. */
 uint64_t pleat__timeline_above(const pleat__timeline *timeline, uint64_t address, uint64_t size);
 PLEAT_NODISCARD pleat_result pleat__timeline_put(pleat__timeline *timeline, uint32_t span,
@@ -70,7 +65,7 @@ PLEAT_NODISCARD pleat_result pleat__timeline_put(pleat__timeline *timeline, uint
 /* Places all spans in the order given, until the height reaches `limit` or the work `budget`; then
  * *height is UINT64_MAX. */
 PLEAT_NODISCARD pleat_result pleat__timeline_run(pleat__timeline *timeline,
-                                                 const uint32_t *sequence, pleat__gap_choice fit,
-                                                 uint64_t limit, uint64_t budget, uint64_t *height);
+                                                 const uint32_t *sequence, uint64_t limit,
+                                                 uint64_t budget, uint64_t *height);
 
 #endif

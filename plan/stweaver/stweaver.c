@@ -158,7 +158,7 @@ static pleat_result place_size(struct weaving *weaving, uint32_t *spans, uint32_
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++) {
         const pleat__span *span = &weaving->strip.spans[spans[i]];
-        uint64_t place = pleat__timeline_find(&weaving->timeline, spans[i], PLEAT__GAP_LOWEST);
+        uint64_t place = pleat__timeline_find(&weaving->timeline, spans[i]);
         if (place + span->size <= top || pleat__span_wraps(span))
             PLEAT_TRY(put(weaving, spans[i], place));
         else
