@@ -162,9 +162,7 @@ static pleat_result fold_jobs(folding *f, const pleat__layout *contiguous, uint6
         *work += job->work;
         *chunks += best->chunks;
         maps -= best->view_pages;
-        first_page = best->end_page;
-        if (job->fixed_page_count != 0 && job->fixed_pages[job->fixed_page_count - 1] >= first_page)
-            first_page = job->fixed_pages[job->fixed_page_count - 1] + 1;
+        first_page = pleat__fold_behind(job, best->end_page);
     }
     return PLEAT_OK;
 }
@@ -172,13 +170,9 @@ static pleat_result fold_jobs(folding *f, const pleat__layout *contiguous, uint6
 /* The page behind all base pages. */
 static uint64_t base_end(const pleat__fold_jobs *jobs, const pleat__try *tries)
 {
-    const pleat__fold_job *last = &jobs->jobs[jobs->count - 1], *first = &jobs->jobs[0];
-    uint64_t end = tries[jobs->count - 1].end_page;
-    if (end < last->first_page)
-        end = last->first_page;
-    if (first->fixed_page_count != 0 && first->fixed_pages[first->fixed_page_count - 1] >= end)
-        end = first->fixed_pages[first->fixed_page_count - 1] + 1;
-    return end;
+    const pleat__fold_job *last = &jobs->jobs[jobs->count - 1];
+    uint32_t end = tries[jobs->count - 1].end_page;
+    return pleat__fold_behind(&jobs->jobs[0], end > last->first_page ? end : last->first_page);
 }
 
 /* Puts the jobs' tries together, all views behind all base pages and at the options' page or above.

@@ -54,6 +54,8 @@ typedef struct pleat__fold_jobs {
 
 /* job.c: PLEAT_E_LIMIT when there are more pages, or chunks, than a plan may have. */
 PLEAT_NODISCARD pleat_result pleat__pages_check(uint64_t pages);
+/* job.c: the first page behind `page` and behind all pages of fixed items, which the job has. */
+uint32_t pleat__fold_behind(const pleat__fold_job *job, uint32_t page);
 /* job.c. Arrays are from the arena. */
 PLEAT_NODISCARD pleat_result pleat__fold_jobs_make(const pleat__problem *problem, uint64_t chunk,
                                                    pleat__arena *arena, pleat__fold_jobs *out);

@@ -217,6 +217,13 @@ pleat_result pleat__pages_check(uint64_t pages)
                        (unsigned long long)pages, PLEAT__PAGES_MOST);
 }
 
+uint32_t pleat__fold_behind(const pleat__fold_job *job, uint32_t page)
+{
+    uint32_t fixed = job->fixed_page_count;
+    return fixed != 0 && job->fixed_pages[fixed - 1] >= page ? job->fixed_pages[fixed - 1] + 1
+                                                             : page;
+}
+
 pleat_result pleat__fold_jobs_make(const pleat__problem *problem, uint64_t chunk,
                                    pleat__arena *arena, pleat__fold_jobs *out)
 {

@@ -130,7 +130,9 @@ static const pleat__request *partner(const pleat__model *model, uint32_t profile
     return item == PLEAT__NEVER ? NULL : &model->requests.items[item];
 }
 
-bool pleat__is_same_everywhere(const pleat__model *model, uint32_t index, uint64_t *largest)
+/* Whether a request of the steady iteration has the same size and stream in all profiles; *largest
+ * is the largest size that it has. */
+static bool is_same_everywhere(const pleat__model *model, uint32_t index, uint64_t *largest)
 {
     const pleat__request *request = &model->requests.items[model->iteration.steady.item + index];
     bool same = true;
@@ -152,11 +154,12 @@ static bool is_followed_by_its_like(const pleat__iteration *iteration, uint32_t 
     return iteration->profiles[profile].end_at == next->begin_at;
 }
 
-/* A request that outlives its iteration is seen whole in a profile that another follows: behind the
- * last iteration comes what the end of the job does. Its longest life counts: losses are kept until
- * a logging step, and one that has a slot for its shortest life is in the way of all that has the
+/* Events behind an iteration's end at which a request of it is freed; NEVER when it is not. One
+ * that outlives its iteration is seen whole in a profile that another follows: behind the last
+ * iteration comes what the end of the job does. Its longest life counts: losses are kept until a
+ * logging step, and one that has a slot for its shortest life is in the way of all that has the
  * same memory behind it (D534). */
-uint32_t pleat__freed_behind(const pleat__model *model, uint32_t index)
+static uint32_t longest_behind(const pleat__model *model, uint32_t index)
 {
     pleat__stretch steady = model->iteration.steady;
     uint32_t longest = PLEAT__NEVER;
@@ -173,13 +176,13 @@ uint32_t pleat__freed_behind(const pleat__model *model, uint32_t index)
                : freed_behind(&model->requests.items[steady.item + index], steady);
 }
 
-/* When a request of the steady iteration is freed, relative to an iteration's beginning. NEVER: it
- * lives too long to have a slot, for it is not freed before it is allocated again. */
-static uint32_t steady_free(const pleat__model *model, uint32_t index)
+/* When a request of the steady iteration, which is freed so far `behind` its end, is freed,
+ * relative to an iteration's beginning. NEVER: it lives too long to have a slot, for it is not
+ * freed before it is allocated again. */
+static uint32_t steady_free(const pleat__model *model, uint32_t index, uint32_t behind)
 {
     pleat__stretch steady = model->iteration.steady;
     const pleat__request *request = &model->requests.items[steady.item + index];
-    uint32_t behind = pleat__freed_behind(model, index);
     if (behind == PLEAT__NEVER && request->free_at < steady.end_at)
         return request->free_at - steady.begin_at;
     return behind <= request->alloc_at - steady.begin_at ? behind : PLEAT__NEVER;
@@ -199,15 +202,24 @@ static pleat_result make_steady(pleat__model *model, pleat_plan *plan)
     pleat__sequence *steady = &plan->steady;
     PLEAT_TRY(make_slots(plan, steady, stretch.items, stretch.end_at - stretch.begin_at));
     PLEAT_TRY(pleat__phases_make(requests, stretch.begin_at, stretch.end_at, plan, steady));
+    model->longer =
+        pleat__arena_alloc(model->arena, (stretch.items + 1ull) * sizeof *model->longer);
+    if (model->longer == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the lives of %u requests",
+                           stretch.items);
     for (uint32_t i = 0; i < stretch.items; i++) {
         pleat__slot *slot = &steady->slots[i];
+        uint32_t behind = longest_behind(model, i);
         *slot = slot_of(&requests->items[stretch.item + i], stretch.begin_at);
-        slot->free_at = steady_free(model, i);
+        slot->free_at = steady_free(model, i, behind);
         pleat__set_phases(steady, slot);
-        bool same = pleat__is_same_everywhere(model, i, &slot->size);
+        bool same = is_same_everywhere(model, i, &slot->size);
         slot->small = slot->size < PLEAT__SMALL_BYTES;
         slot->class = same && slot->free_at != PLEAT__NEVER ? pleat__steady_class(slot)
                                                             : PLEAT__CLASS_DYNAMIC;
+        bool longer = same && slot->free_at == PLEAT__NEVER && behind < steady->events;
+        model->longer[i] = longer ? behind : PLEAT__NEVER;
+        model->longer_bytes += longer ? pleat__rounded(slot->size) : 0;
     }
     return PLEAT_OK;
 }
@@ -256,6 +268,7 @@ static void free_model(pleat__model *model)
     pleat__iteration_free(&model->requests, &model->iteration);
     pleat__arena_free(model->arena, model->items);
     pleat__arena_free(model->arena, model->slots);
+    pleat__arena_free(model->arena, model->longer);
     if (model->requests.arena != NULL)
         pleat__requests_free(&model->requests);
     *model = (pleat__model){0};

@@ -24,6 +24,9 @@ typedef struct pleat__model {
     uint32_t item_count;
     uint32_t persistents;
     pleat__problem problem;
+    uint32_t *longer; /* of each request of the steady iteration that is dynamic for nothing but its
+                         life: when it is freed in the next one; of the others PLEAT__NEVER */
+    uint64_t longer_bytes; /* of those, rounded */
 } pleat__model;
 
 /* Fills the plan's labels, streams and sequences (no places yet), in the plan's arena. The model's
@@ -31,11 +34,6 @@ typedef struct pleat__model {
 PLEAT_NODISCARD pleat_result pleat__model_make(const pleat_trace *trace, uint32_t device,
                                                pleat__arena *arena, bool unrolls, pleat_plan *plan,
                                                pleat__model *out);
-/* Whether a request of the steady iteration has the same size and stream in all profiles; *largest
- * is the largest size that it has. */
-bool pleat__is_same_everywhere(const pleat__model *model, uint32_t index, uint64_t *largest);
-/* Events behind an iteration's end at which a request of it is freed. NEVER: it is not. */
-uint32_t pleat__freed_behind(const pleat__model *model, uint32_t index);
 /* The phases in which a slot is allocated and freed. */
 void pleat__set_phases(const pleat__sequence *sequence, pleat__slot *slot);
 

@@ -14,7 +14,7 @@
 /* What a label says. */
 typedef struct label_meaning {
     uint32_t iteration; /* or NO_ITERATION */
-    uint32_t module;    /* numbers texts from 1 on; 0: it names none */
+    uint32_t module;    /* the first label of the same module; 0: it names none */
     uint32_t alike;     /* the first label of the same phase; 0: it names none */
     uint16_t phase;     /* or NO_PHASE: it says nothing about the phase */
 } label_meaning;
@@ -86,33 +86,33 @@ static int by_text(const void *a, const void *b)
     return order != 0 ? order : (x->label > y->label) - (x->label < y->label);
 }
 
-static pleat_result new_texts(const pleat__requests *requests, uint32_t count, label_text **texts)
+/* Tells each label that names a phase the first one that names the same of the same microbatch; or
+ * each that names a module the first one that names the same. */
+static pleat_result match_labels(const pleat__requests *requests, const pleat_trace *trace,
+                                 bool modules, label_meaning *meanings, uint32_t count)
 {
-    *texts = pleat__arena_calloc(requests->arena, count, sizeof **texts);
-    return *texts != NULL ? PLEAT_OK
-                          : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u labels", count);
-}
-
-/* Tells each label that names a phase the first one that names the same of the same microbatch. */
-static pleat_result match_phases(const pleat__requests *requests, const pleat_trace *trace,
-                                 label_meaning *meanings, uint32_t count)
-{
-    label_text *texts;
-    PLEAT_TRY(new_texts(requests, count, &texts));
+    label_text *texts = pleat__arena_calloc(requests->arena, count, sizeof *texts);
+    if (texts == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u labels", count);
     uint32_t named = 0;
     for (uint32_t i = 0; i < count; i++) {
         const char *label = pleat_trace_label(trace, i);
         label_text *at = &texts[named];
         *at = (label_text){.label = i};
-        at->text = pleat__phase_text(label, &at->length);
-        at->mb = value_of(label, "mb", &at->mb_length);
+        if (modules) {
+            at->text = value_of(label, "module", &at->length);
+        } else {
+            at->text = pleat__phase_text(label, &at->length);
+            at->mb = value_of(label, "mb", &at->mb_length);
+        }
         named += at->length > 0;
     }
     qsort(texts, named, sizeof *texts, by_text);
     for (uint32_t i = 0, first = 0; i < named; i++) {
+        label_meaning *meaning = &meanings[texts[i].label];
         if (i == 0 || order_texts(&texts[i], &texts[i - 1]) != 0)
             first = texts[i].label;
-        meanings[texts[i].label].alike = first;
+        *(modules ? &meaning->module : &meaning->alike) = first;
     }
     pleat__arena_free(requests->arena, texts);
     return PLEAT_OK;
@@ -134,28 +134,6 @@ static pleat_result number_phase(pleat__requests *requests, label_meaning *meani
     return PLEAT_OK;
 }
 
-/* Numbers the modules' texts: labels with the same one have the same number. */
-static pleat_result number_modules(const pleat__requests *requests, const pleat_trace *trace,
-                                   label_meaning *meanings, uint32_t count)
-{
-    label_text *texts;
-    PLEAT_TRY(new_texts(requests, count, &texts));
-    uint32_t named = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        label_text *at = &texts[named];
-        at->label = i;
-        at->text = value_of(pleat_trace_label(trace, i), "module", &at->length);
-        named += at->text != NULL && at->length > 0;
-    }
-    qsort(texts, named, sizeof *texts, by_text);
-    for (uint32_t i = 0, number = 0; i < named; i++) {
-        number += i == 0 || order_texts(&texts[i], &texts[i - 1]) != 0;
-        meanings[texts[i].label].module = number;
-    }
-    pleat__arena_free(requests->arena, texts);
-    return PLEAT_OK;
-}
-
 /* Phase 0 is "none yet": label 0, which is the empty one. */
 static pleat_result read_labels(pleat__requests *requests, const pleat_trace *trace,
                                 label_meaning **out)
@@ -169,12 +147,12 @@ static pleat_result read_labels(pleat__requests *requests, const pleat_trace *tr
     PLEAT_TRY(pleat__arena_grow(requests->arena, &requests->phase_labels, &capacity, 0,
                                 sizeof *requests->phase_labels));
     requests->phase_labels[requests->phase_count++] = 0;
-    PLEAT_TRY(match_phases(requests, trace, meanings, count));
+    PLEAT_TRY(match_labels(requests, trace, false, meanings, count));
     for (uint32_t i = 0; i < count; i++) {
         meanings[i].iteration = iteration_of(pleat_trace_label(trace, i));
         PLEAT_TRY(number_phase(requests, meanings, i, &capacity));
     }
-    return number_modules(requests, trace, meanings, count);
+    return match_labels(requests, trace, true, meanings, count);
 }
 
 /* What the pass over the events carries along. */

@@ -15,37 +15,6 @@
 
 #define COPIES 2u
 
-typedef struct unroll_job {
-    const pleat__model *model;
-    pleat_plan *plan;
-    uint32_t *behind; /* of each slot: when it is freed in the next iteration, or NEVER */
-} unroll_job;
-
-/* Whether the slot is dynamic for nothing but its life, which ends in the next iteration, at
- * *behind; else that is NEVER. */
-static bool lives_longer(const unroll_job *job, uint32_t index, uint32_t *behind)
-{
-    const pleat__slot *slot = &job->plan->steady.slots[index];
-    uint64_t largest;
-    *behind = PLEAT__NEVER;
-    if (slot->class != PLEAT__CLASS_DYNAMIC || slot->free_at != PLEAT__NEVER ||
-        !pleat__is_same_everywhere(job->model, index, &largest))
-        return false;
-    uint32_t freed = pleat__freed_behind(job->model, index);
-    if (freed < job->plan->steady.events)
-        *behind = freed;
-    return freed < job->plan->steady.events;
-}
-
-static uint64_t find_longer(unroll_job *job)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < job->plan->steady.slot_count; i++)
-        if (lives_longer(job, i, &job->behind[i]))
-            bytes += pleat__rounded(job->plan->steady.slots[i].size);
-    return bytes;
-}
-
 /* The phases of one iteration behind those of the other. */
 static pleat_result unroll_phases(pleat_plan *plan)
 {
@@ -66,24 +35,24 @@ static pleat_result unroll_phases(pleat_plan *plan)
 }
 
 /* A slot in one of the copies, in whose phases it is. `events` are those of one iteration. */
-static pleat__slot copy_of(const unroll_job *job, uint32_t index, uint32_t copy, uint32_t events)
+static pleat__slot copy_of(const pleat__model *model, const pleat_plan *plan, uint32_t index,
+                           uint32_t copy, uint32_t events)
 {
-    pleat__slot slot = job->plan->steady.slots[index];
-    uint32_t behind = job->behind[index];
+    pleat__slot slot = plan->steady.slots[index];
+    uint32_t behind = model->longer[index];
     uint32_t freed = behind != PLEAT__NEVER ? behind : slot.free_at;
     bool outlives = behind != PLEAT__NEVER || freed <= slot.alloc_at;
     slot.alloc_at += copy * events;
     if (freed != PLEAT__NEVER)
         slot.free_at = (copy + outlives) % COPIES * events + freed;
-    pleat__set_phases(&job->plan->steady, &slot);
+    pleat__set_phases(&plan->steady, &slot);
     if (behind != PLEAT__NEVER || (slot.class != PLEAT__CLASS_DYNAMIC && outlives))
         slot.class = PLEAT__CLASS_CROSSING;
     return slot;
 }
 
-static pleat_result unroll(unroll_job *job)
+static pleat_result unroll(const pleat__model *model, pleat_plan *plan)
 {
-    pleat_plan *plan = job->plan;
     pleat__sequence *steady = &plan->steady;
     uint32_t count = steady->slot_count, events = steady->events;
     pleat__slot *slots = pleat__arena_alloc(plan->arena, (uint64_t)COPIES * count * sizeof *slots);
@@ -91,7 +60,7 @@ static pleat_result unroll(unroll_job *job)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u slots", COPIES * count);
     PLEAT_TRY(unroll_phases(plan));
     for (uint32_t i = 0; i < COPIES * count; i++)
-        slots[i] = copy_of(job, i % count, i / count, events);
+        slots[i] = copy_of(model, plan, i % count, i / count, events);
     pleat__arena_free(plan->arena, steady->slots);
     steady->slots = slots;
     steady->slot_count = COPIES * count;
@@ -109,17 +78,6 @@ static bool is_possible(const pleat_plan *plan)
 
 pleat_result pleat__model_unroll(const pleat__model *model, pleat_plan *plan)
 {
-    unroll_job job = {.model = model, .plan = plan};
-    uint64_t count = plan->steady.slot_count;
-    if (!is_possible(plan))
-        return PLEAT_OK;
-    job.behind = pleat__arena_alloc(model->arena, (count + 1) * sizeof *job.behind);
-    if (job.behind == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the lives of %u requests",
-                           plan->steady.slot_count);
-    pleat_result result = PLEAT_OK;
-    if (find_longer(&job) > plan->chunk_bytes)
-        result = unroll(&job);
-    pleat__arena_free(model->arena, job.behind);
-    return result;
+    return model->longer_bytes > plan->chunk_bytes && is_possible(plan) ? unroll(model, plan)
+                                                                        : PLEAT_OK;
 }

@@ -106,12 +106,6 @@ static pleat_result decode(const char *path, const bytes *all, int device, bool 
     return refuse(path, all);
 }
 
-pleat_result pleat__import_bytes(const char *path, pleat__arena *arena, uint8_t **data,
-                                 size_t *size)
-{
-    return pleat__file_read_any(path, PLEAT__FILE_MOST, arena, data, size);
-}
-
 static pleat_result read_any(const char *path, int device, bool *devices, pleat__trace_form *form,
                              pleat_trace **out)
 {
@@ -119,7 +113,8 @@ static pleat_result read_any(const char *path, int device, bool *devices, pleat_
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat__trace_form ignored;
     bytes file;
-    pleat_result result = pleat__import_bytes(path, arena, &file.data, &file.size);
+    pleat_result result =
+        pleat__file_read_any(path, PLEAT__FILE_MOST, arena, &file.data, &file.size);
     if (result == PLEAT_OK)
         result = decode(path, &file, device, devices, form ? form : &ignored, out);
     pleat__arena_destroy(arena);

@@ -30,11 +30,6 @@ PLEAT_NODISCARD pleat_result pleat__trace_import(const char *path, int device,
 PLEAT_NODISCARD pleat_result pleat__trace_import_any(const char *path, bool *devices,
                                                      pleat__trace_form *form, pleat_trace **out);
 
-/* All bytes of a file into `arena`, unzipped where it is gzipped. PLEAT_E_INPUT where there are
- * more than 2 GiB of them, PLEAT_E_IO. */
-PLEAT_NODISCARD pleat_result pleat__import_bytes(const char *path, pleat__arena *arena,
-                                                 uint8_t **data, size_t *size);
-
 /* Iterations of a part of a recording by which a plan is tried, at least: one or two are the first
  * and an odd one (D292, D500 in docs/decisions.md). */
 #define PLEAT__LEAST_PART 3u

@@ -207,31 +207,31 @@ typedef struct reader {
     uint32_t segments;
 } reader;
 
+/* Names of a trace are written once each, in their order. */
+static pleat_result check_order(const char *what, uint32_t got, uint64_t expected)
+{
+    return got == expected ? PLEAT_OK : pleat__fail(PLEAT_E_INPUT, "%s %u again", what, got);
+}
+
 static pleat_result take_label(void *trace, uint64_t index, const char *text, size_t length)
 {
     uint32_t got;
     PLEAT_TRY(pleat_trace_add_label(trace, text, length, &got));
-    if (got != index + 1)
-        return pleat__fail(PLEAT_E_INPUT, "label %u again", got);
-    return PLEAT_OK;
+    return check_order("label", got, index + 1);
 }
 
 static pleat_result take_site(void *trace, uint64_t index, const char *text, size_t length)
 {
     uint32_t got;
     PLEAT_TRY(pleat_trace_add_site(trace, text, length, &got));
-    if (got != index + 1)
-        return pleat__fail(PLEAT_E_INPUT, "site %u again", got);
-    return PLEAT_OK;
+    return check_order("site", got, index + 1);
 }
 
 static pleat_result take_stream(void *trace, uint64_t index, const uint64_t *row)
 {
     uint16_t got;
     PLEAT_TRY(pleat_trace_add_stream(trace, row[0], &got));
-    if (got != index)
-        return pleat__fail(PLEAT_E_INPUT, "stream %u again", got);
-    return PLEAT_OK;
+    return check_order("stream", got, index);
 }
 
 /* The numbers of one record, taken from the front. */
