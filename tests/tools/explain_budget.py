@@ -183,6 +183,28 @@ class Budget(unittest.TestCase):
         self.assertEqual(answer["earlier_bytes"], answer["rungs"][-1]["live_bytes"])
         self.assertNotIn("before it", run(alike, "--budget", "1GiB").stdout)
 
+    def test_many_iterations_before_it_are_gone_through_once(self):
+        made = Recording()
+        for i in range(20000):
+            made.label = "iter=%d;phase=block.0" % i
+            output = made.take(OUTPUT)
+            made.label += ".again"
+            saved = made.take(SAVED)
+            made.label = "iter=%d;phase=B" % i
+            made.give(saved)
+            made.give(output)
+        path = self.written(made)
+
+        def seconds(*command):
+            with open(os.devnull, "w") as nothing:
+                process = subprocess.Popen([PLEAT, command[0], path, *command[1:]], stdout=nothing)
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 0)
+            return used.ru_utime
+
+        self.assertLess(seconds("explain", "--budget", "1GiB"), 5 * seconds("import"))
+
     def test_peaks_of_larger_iterations_may_lie_elsewhere(self):
         # What the optimizer needs for a moment outlives the last block's backward; it is as large at any size.
         path = self.recording(step=100 * MIB)

@@ -150,11 +150,9 @@ static int compare_sized(const void *left, const void *right)
 /* What most slots of a recorded size have; the recorded one where no slot is of that size. */
 static uint64_t common_size(const sized *slots, uint32_t count, uint64_t recorded)
 {
-    uint32_t first;
+    uint32_t first, end;
     PLEAT__FIRST(first, count, slots[first].recorded >= recorded);
-    uint32_t end = first;
-    while (end < count && slots[end].recorded == recorded)
-        end++;
+    PLEAT__FIRST(end, count, slots[end].recorded > recorded);
     return first < end ? slots[first + (end - first) / 2].size : recorded;
 }
 

@@ -532,29 +532,6 @@ static pleat_result note_lasting(recompute *r)
 
 /* ---- iterations before it ---- */
 
-/* The most live in positions [begin, end) besides what persists. */
-static pleat_result passing_live(const recompute *r, uint32_t begin, uint32_t end, uint64_t *most)
-{
-    int64_t *change = pleat__arena_calloc(r->arena, end - begin + 1, sizeof *change), live = 0;
-    if (change == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u positions", end - begin);
-    for (uint32_t i = 0; i < r->requests.count; i++) {
-        const pleat__request *q = &r->requests.items[i];
-        if (persists(r, q) || q->free_at <= begin || q->alloc_at >= end)
-            continue;
-        change[q->alloc_at > begin ? q->alloc_at - begin : 0] += (int64_t)q->size;
-        change[q->free_at < end ? q->free_at - begin : end - begin] -= (int64_t)q->size;
-    }
-    *most = 0;
-    for (uint32_t at = 0; at < end - begin; at++) {
-        live += change[at];
-        if (live > (int64_t)*most)
-            *most = (uint64_t)live;
-    }
-    pleat__arena_free(r->arena, change);
-    return PLEAT_OK;
-}
-
 static bool has_again(const runs *found)
 {
     for (size_t i = 0; i < found->count; i++)
@@ -563,20 +540,25 @@ static bool has_again(const runs *found)
     return false;
 }
 
-/* What comes before the first block may be there once: the model's making, for instance. */
+/* The most that an iteration before it had live besides what persists, from its first block on:
+ * what comes before that may be there once, the model's making for instance. */
 static pleat_result note_earlier(recompute *r)
 {
     const pleat__requests *q = &r->requests;
     runs found = {.all = NULL};
+    uint64_t live = 0, most = 0;
+    uint32_t at = 0;
     for (uint32_t m = 0; m < q->mark_count && q->marks[m] <= r->begin; m++) {
-        uint64_t most;
-        PLEAT_TRY(find_runs(r, m > 0 ? q->marks[m - 1] : 0, q->marks[m], &found));
-        if (!has_again(&found))
-            continue;
-        PLEAT_TRY(passing_live(r, found.all[0].begin, q->marks[m], &most));
-        if (r->persistent_bytes + most > r->earlier_bytes)
-            r->earlier_bytes = r->persistent_bytes + most;
+        PLEAT_TRY(find_runs(r, at, q->marks[m], &found));
+        uint32_t first = has_again(&found) ? found.all[0].begin : NONE;
+        for (; at < q->marks[m]; at++) {
+            const pleat__request *item = &q->items[q->events[at] / 2];
+            uint64_t size = persists(r, item) ? 0 : item->size;
+            live = q->events[at] % 2 ? live - size : live + size;
+            most = at >= first && live > most ? live : most;
+        }
     }
+    r->earlier_bytes = most > 0 ? r->persistent_bytes + most : 0;
     pleat__arena_free(r->arena, found.all);
     return PLEAT_OK;
 }
