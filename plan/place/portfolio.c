@@ -145,7 +145,8 @@ static pleat_result list_free(pleat__gaps *gaps, pleat__arena *scratch, pleat__r
 
 static void add_height(uint64_t *total, uint64_t height)
 {
-    /* Streams lie above each other, so the last height is the whole one. */
+    /* Streams lie above each other, so the last height is the whole one; an algorithm that the last
+     * stream did not need has none. */
     if (*total != UINT64_MAX)
         *total = height;
 }
@@ -158,11 +159,10 @@ static pleat_result run_steps(pleat__placing *placing, uint32_t algorithms,
         bool wanted = (algorithms >> algorithm & 1) != 0;
         if (algorithms == 0)
             wanted = placing->strip->count <= steps[i].most && !pleat__placing_done(placing);
-        if (!wanted)
-            continue;
         uint64_t height = UINT64_MAX;
-        PLEAT_TRY(steps[i].step(placing, &height, &report->work[algorithm]));
-        add_height(&report->heights[algorithm], height);
+        if (wanted)
+            PLEAT_TRY(steps[i].step(placing, &height, &report->work[algorithm]));
+        add_height(&report->heights[algorithm], wanted ? height : 0);
     }
     /* An algorithm asked for by name may give up; a plan is still wanted. */
     if (placing->height == UINT64_MAX) {

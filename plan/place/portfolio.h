@@ -31,7 +31,7 @@ typedef struct pleat__place_options {
     uint32_t algorithms;  /* a bit each; 0: all */
 } pleat__place_options;
 
-/* What became of each algorithm: heights of all streams together; 0: not run. */
+/* What became of each algorithm: heights of all streams together; 0: not run for the last. */
 typedef struct pleat__place_report {
     uint64_t heights[PLEAT__ALGORITHM_COUNT]; /* UINT64_MAX: gave up */
     uint64_t work[PLEAT__ALGORITHM_COUNT];

@@ -247,6 +247,17 @@ static void place_takes_no_longer_for_many_streams(void **state)
     assert_true(many < 40 * (few + 0.1));
 }
 
+/* What is said of an algorithm is of all streams, so that it is no less than what lives. */
+static void assert_heights(const pleat__problem *problem, const pleat__place_report *report,
+                           uint64_t live)
+{
+    for (uint32_t i = 0; i < problem->count; i++)
+        if (problem->items[i].fixed != UINT64_MAX)
+            return; /* it may lie above all that is placed */
+    for (uint32_t a = 0; a < PLEAT__ALGORITHM_COUNT; a++)
+        assert_true(report->heights[a] == 0 || report->heights[a] >= live);
+}
+
 static void place_random_problems_hold(void **state)
 {
     (void)state;
@@ -266,6 +277,7 @@ static void place_random_problems_hold(void **state)
         pleat__place_report report = place_with(&problem, algorithm, work, places);
         assert_true(report.height >= live);
         assert_true(report.height >= report.floor);
+        assert_heights(&problem, &report, live);
         assert_int_equal(place_with(&problem, algorithm, work, again).height, report.height);
         assert_memory_equal(places, again, count * sizeof *places);
     }
