@@ -124,6 +124,15 @@ class Explain(unittest.TestCase):
         savings = [a["saved_bytes"] for a in told["advice"]]
         self.assertEqual(savings, sorted(savings, reverse=True))
 
+    def test_where_nothing_shows_what_grows_no_growth_is_told(self):
+        table = os.path.join(self.folder.name, "weights.csv")
+        with open(table, "w") as file:
+            file.write("id,lower,upper,size\n" + "".join(f"{i},{i},9,{(1 << 20) + i}\n" for i in range(9)))
+        text = run("explain", table).stdout
+        self.assertIn("Under Pleat the recorded microbatch fits; nothing shows what would grow with it.", text)
+        self.assertEqual(json.loads(run("explain", table, "--json").stdout)["growth"]["native_times"], 1)
+        self.assertIn("at least 1 x", run("compare", table, "--policies", "native").stdout)
+
     def test_a_job_that_does_not_fit(self):
         """What the native allocator had when it ran out is no measure of what others save."""
         for device, fits in (("9660MiB", "It fits under Pleat with a plan made beforehand (pleat plan): in 9.422 GiB."),

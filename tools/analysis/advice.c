@@ -113,29 +113,39 @@ const char *growth_words(const fit_result *found, char text[GROWTH_WORDS])
 {
     if (found->step == 0)
         return "no microbatch fits, not even a tenth of the recorded one";
-    if (found->times == 1 && !found->bounded)
-        return "the microbatch cannot grow by a tenth";
+    if (found->times == 1)
+        return found->bounded
+                   ? "the recorded microbatch fits; nothing shows what would grow with it"
+                   : "the microbatch cannot grow by a tenth";
     snprintf(text, GROWTH_WORDS, "the microbatch %s %s%.3g times the recorded one",
              found->times < 1 ? "must shrink to" : "can be", found->bounded ? "at least " : "",
              found->times);
     return text;
 }
 
-pleat_result growth_find(const pleat_trace *const *traces, uint32_t count, uint64_t device_bytes,
-                         growth *g)
+/* What the recording takes under a policy, where that is known. */
+static const replay_result *result_of(const footprint *recorded, const char *policy)
 {
+    return recorded != NULL ? &footprint_find(recorded, policy)->result : NULL;
+}
+
+pleat_result growth_find(const pleat_trace *const *traces, uint32_t count, uint64_t device_bytes,
+                         const footprint *recorded, growth *g)
+{
+    const replay_result *native = result_of(recorded, "native");
+    const replay_result *pleat = result_of(recorded, "pleat");
     fit f;
     *g = (growth){.device_bytes = replay_device_bytes(traces[0], device_bytes),
                   .device_assumed = device_bytes == 0 && pleat_trace_device_bytes(traces[0]) == 0,
                   .scaled = count == 1};
     PLEAT_TRY(fit_begin(traces, count, NULL, 0, g->device_bytes, &f));
     progress_stage();
-    pleat_result result = fit_half(&f, "native", &g->half);
+    pleat_result result = fit_half(&f, "native", native, &g->half);
     if (result == PLEAT_OK)
-        result = fit_policy(&f, "native", &g->native);
+        result = fit_policy(&f, "native", native, &g->native);
     progress_stage();
     if (result == PLEAT_OK)
-        result = fit_policy(&f, "pleat", &g->pleat);
+        result = fit_policy(&f, "pleat", pleat, &g->pleat);
     fit_end(&f);
     return result;
 }

@@ -35,9 +35,12 @@ typedef struct advice {
 
 #define ADVICE_MOST 6
 
-/* Of traces[0], the others being of the same job at other sizes. */
+/* Of traces[0], the others being of the same job at other sizes. `recorded`: a footprint of it on
+ * that device, without a budget or a given plan, which has native and pleat; NULL: there is none.
+ */
 PLEAT_NODISCARD pleat_result growth_find(const pleat_trace *const *traces, uint32_t count,
-                                         uint64_t device_bytes, growth *out);
+                                         uint64_t device_bytes, const footprint *recorded,
+                                         growth *out);
 /* "the microbatch can be at least 2.4 times the recorded one": what there is room for under an
  * allocator, in `text`. */
 #define GROWTH_WORDS 96

@@ -49,6 +49,14 @@ static uint32_t steps_of(pleat__fraction x, pleat__fraction step)
     return steps < 1e6 ? (uint32_t)steps : 1000000;
 }
 
+static bool any_grows(const fit *f)
+{
+    for (uint32_t i = 0; i < f->requests.count; i++)
+        if (f->grows[i])
+            return true;
+    return false;
+}
+
 static pleat_result begin_scale(uint32_t microbatch, fit *f)
 {
     f->grows = pleat__arena_calloc(f->arena, f->requests.count + 1u, sizeof *f->grows);
@@ -57,9 +65,10 @@ static pleat_result begin_scale(uint32_t microbatch, fit *f)
     PLEAT_TRY(growing_find(&f->requests, f->grows));
     f->x = (pleat__x){{1, 1}, {1, 1}};
     f->step = step_of(f->x.u, microbatch, (pleat__fraction){1, UNIT});
-    f->lowest = 1;
     f->own = steps_of(f->x.u, f->step);
-    f->highest = SCALE_MOST * f->own;
+    bool any = any_grows(f);
+    f->lowest = any ? 1 : f->own;
+    f->highest = any ? SCALE_MOST * f->own : f->own;
     return PLEAT_OK;
 }
 
@@ -248,14 +257,26 @@ typedef struct trial {
     uint64_t live, physical; /* where it fits */
 } trial;
 
-static pleat_result try_step(const fit *f, const char *policy, uint32_t step, trial *out)
+static trial trial_of(const replay_result *replayed)
+{
+    return (trial){.fits = !replayed->oom,
+                   .live = replayed->peak_live_bytes,
+                   .physical = replayed->peak_physical_bytes};
+}
+
+static pleat_result try_step(const fit *f, const char *policy, uint32_t step,
+                             const replay_result *recorded, trial *out)
 {
     pleat_trace *trace;
     pleat_plan *plan = NULL;
     replay_result replayed;
     replay_options options = {.policy = policy, .device_bytes = f->device_bytes};
-    pleat_result result = make_trace(f, step, &trace);
     *out = (trial){0};
+    if (recorded != NULL && f->plan == NULL && times_of(f, step) == 1) {
+        *out = trial_of(recorded);
+        return PLEAT_OK;
+    }
+    pleat_result result = make_trace(f, step, &trace);
     if (result == PLEAT_E_INPUT || result == PLEAT_E_NOT_FOUND)
         return PLEAT_OK; /* more than any device has, or beyond where the functions hold */
     PLEAT_TRY(result);
@@ -264,9 +285,7 @@ static pleat_result try_step(const fit *f, const char *policy, uint32_t step, tr
     if (result == PLEAT_OK)
         result = replay_run(trace, &options, &replayed);
     if (result == PLEAT_OK)
-        *out = (trial){.fits = !replayed.oom,
-                       .live = replayed.peak_live_bytes,
-                       .physical = replayed.peak_physical_bytes};
+        *out = trial_of(&replayed);
     pleat_plan_free(plan);
     pleat_trace_free(trace);
     return result;
@@ -291,11 +310,12 @@ static uint64_t base_of(const fit *f)
     return base;
 }
 
-pleat_result fit_half(const fit *f, const char *policy, fit_result *result)
+pleat_result fit_half(const fit *f, const char *policy, const replay_result *recorded,
+                      fit_result *result)
 {
     trial tried;
     uint32_t step = f->own / 2 > f->lowest ? f->own / 2 : f->lowest;
-    PLEAT_TRY(try_step(f, policy, step, &tried));
+    PLEAT_TRY(try_step(f, policy, step, recorded, &tried));
     *result = (fit_result){.step = tried.fits ? step : 0,
                            .times = times_of(f, step),
                            .live_bytes = tried.live,
@@ -303,14 +323,15 @@ pleat_result fit_half(const fit *f, const char *policy, fit_result *result)
     return PLEAT_OK;
 }
 
-pleat_result fit_policy(const fit *f, const char *policy, fit_result *result)
+pleat_result fit_policy(const fit *f, const char *policy, const replay_result *recorded,
+                        fit_result *result)
 {
     uint32_t good = f->lowest - 1, bad = f->highest + 1, step = f->own;
     uint64_t base = base_of(f);
     trial best = {0};
     for (int i = 0; i < TRIES_MOST && bad - good > 1; i++) {
         trial tried;
-        PLEAT_TRY(try_step(f, policy, step, &tried));
+        PLEAT_TRY(try_step(f, policy, step, recorded, &tried));
         if (tried.fits) {
             good = step;
             best = tried;

@@ -7,7 +7,8 @@
  *   RECIPE  two recordings or more, at different microbatches: each request's size is the function
  *           of the microbatch that plan/sizes/sizes.h fits to them. x is in its units.
  *   SCALE   one recording: what its requests' lives show to be activations (growing.h) grows in
- *           proportion, the rest does not. x is how many times the recorded one.
+ *           proportion, the rest does not. x is how many times the recorded one, and 1 where
+ * nothing grows.
  *
  * Steps: whole microbatches, where the recorded one is said (of more than a length of 64, one in 64
  * of it); else tenths of the recorded one. Every answer is a step that fits, none is rounded up.
@@ -50,9 +51,12 @@ PLEAT_NODISCARD pleat_result fit_begin(const pleat_trace *const *traces, uint32_
                                        const uint64_t *microbatches, uint32_t named,
                                        uint64_t device_bytes, fit *out);
 void fit_end(fit *fit);
-/* What a policy takes at half of the recorded microbatch; step 0: it does not fit. */
-PLEAT_NODISCARD pleat_result fit_half(const fit *fit, const char *policy, fit_result *result);
+/* What a policy takes at half of the recorded microbatch; step 0: it does not fit. `recorded`, of
+ * both: what the first trace itself takes under it on that device; NULL: it is run once more. */
+PLEAT_NODISCARD pleat_result fit_half(const fit *fit, const char *policy,
+                                      const replay_result *recorded, fit_result *result);
 /* The largest that fits under a policy. */
-PLEAT_NODISCARD pleat_result fit_policy(const fit *fit, const char *policy, fit_result *result);
+PLEAT_NODISCARD pleat_result fit_policy(const fit *fit, const char *policy,
+                                        const replay_result *recorded, fit_result *result);
 
 #endif

@@ -412,6 +412,13 @@ static pleat_result run_policy(const options *o, const pleat_trace *trace, int i
     return outcome;
 }
 
+/* What the recorded microbatch takes, where it ran as a fit runs it: without a budget or a plan of
+ * the user's. */
+static const replay_result *recorded_of(const options *o, const findings *f, int i)
+{
+    return o->replay.budget_bytes == 0 && !is_given(o, i) ? &f->results[i] : NULL;
+}
+
 static pleat_result run_fits(const options *o, const pleat_trace *const *traces, findings *f)
 {
     uint64_t device = replay_device_bytes(traces[0], o->replay.device_bytes);
@@ -427,7 +434,7 @@ static pleat_result run_fits(const options *o, const pleat_trace *const *traces,
     for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
         progress_stage();
         if (is_fitted(o, i))
-            result = fit_policy(&f->fit, o->policies[i], &f->fits[i]);
+            result = fit_policy(&f->fit, o->policies[i], recorded_of(o, f, i), &f->fits[i]);
     }
     f->fitted = result == PLEAT_OK;
     fit_end(&f->fit);

@@ -300,7 +300,7 @@ static int explain_traces(const options *o, const pleat_trace *const *traces, bo
     progress_stage();
     pleat_result result = footprint_make(traces[0], &wanted, &f);
     if (result == PLEAT_OK) {
-        result = growth_find(traces, o->path_count, o->device_bytes, &g);
+        result = growth_find(traces, o->path_count, o->device_bytes, &f, &g);
         if (result == PLEAT_E_INPUT)
             result = cli_in_files(result, o->paths, o->path_count);
         if (result == PLEAT_OK)

@@ -106,8 +106,9 @@ static pleat_result report_job(const options *o, const pleat_trace *trace, subje
         s->job = &f;
         bool known = footprint_find(&f, "native") != NULL && footprint_find(&f, "pleat") != NULL &&
                      footprint_find(&f, "expandable") != NULL;
+        bool plain = o->footprint.budget_bytes == 0 && o->footprint.plan == NULL;
         if (known)
-            result = growth_find(&trace, 1, o->footprint.device_bytes, &g);
+            result = growth_find(&trace, 1, o->footprint.device_bytes, plain ? &f : NULL, &g);
         s->growth = known ? &g : NULL;
         if (result == PLEAT_OK)
             result = write_report(o, s);
