@@ -136,8 +136,9 @@ static pleat_result read_header(table *t)
     }
     for (int c = 0; c < COLUMNS; c++) {
         if (t->column_of[c] < 0)
-            return fail(t, "no column is named '%s'; id, lower, upper and size are needed",
-                        names[c]);
+            return fail(
+                t, "no column is named '%s': a table of lifetimes has id, lower, upper and size",
+                names[c]);
     }
     return PLEAT_OK;
 }

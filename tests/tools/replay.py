@@ -195,6 +195,14 @@ class Replay(unittest.TestCase):
         late = result["repeats_late"]
         self.assertEqual(late["planned"], late["requests"])
         self.assertEqual(late["peak_live_bytes"], result["peak_live_bytes"])
+        with tempfile.TemporaryDirectory() as folder:
+            table = os.path.join(folder, "table.csv")
+            with open(table, "w") as file:
+                file.write("id,lower,upper,size\n0,0,1,512\n")
+            for more in (("--repeat", "11"), ("--alternate", SNAPSHOT)):
+                ran = run("replay", table, *more)
+                self.assertEqual(ran.returncode, 3)
+                self.assertIn(f"pleat replay: '{table}'", ran.stderr)
         ran = run("replay", SNAPSHOT, "--repeat", "10")
         self.assertEqual(ran.returncode, 2)
 

@@ -9,7 +9,7 @@
 static void print_help(FILE *out)
 {
     fputs("usage: pleat bench WHAT [OPTION ...]\n\nMeasures this machine.\n\n", out);
-#define HELP_LINE(name, help) fprintf(out, "  %-8s %s\n", #name, help);
+#define HELP_LINE(name, help) fprintf(out, "  %-9s %s\n", #name, help);
     BENCHES(HELP_LINE)
 #undef HELP_LINE
     fputs("\n'pleat bench WHAT --help' says more.\n", out);

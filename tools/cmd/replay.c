@@ -34,14 +34,18 @@ static void row_number(cli_table *table, const char *name, double value, const c
     cli_table_text(table, name, text);
 }
 
+static void row_percent(cli_table *table, const char *name, double share)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.2f %%", 100 * share);
+    cli_table_text(table, name, text);
+}
+
 /* Nothing where there is nothing to have a share of. */
 static void row_share(cli_table *table, const char *name, uint64_t part, uint64_t whole)
 {
-    char text[32];
-    if (whole == 0)
-        return;
-    snprintf(text, sizeof text, "%.2f %%", 100 * (double)part / (double)whole);
-    cli_table_text(table, name, text);
+    if (whole != 0)
+        row_percent(table, name, (double)part / (double)whole);
 }
 
 static void row_routes(cli_table *table, const pleat_stats *stats)
@@ -64,10 +68,10 @@ static void print_table(const replay_result *r)
     cli_table_count(&table, "iterations", r->iterations);
     cli_table_size(&table, "peak live", r->peak_live_bytes);
     cli_table_size(&table, "peak physical", r->peak_physical_bytes);
-    row_number(&table, "efficiency", r->efficiency * 100, " %");
+    row_percent(&table, "efficiency", r->efficiency);
     if (!r->oom) {
         cli_table_size(&table, "steady peak physical", r->steady_peak_physical_bytes);
-        row_number(&table, "steady efficiency", r->steady_efficiency * 100, " %");
+        row_percent(&table, "steady efficiency", r->steady_efficiency);
     }
     cli_table_size(&table, "peak virtual", r->peak_virtual_bytes);
     row_routes(&table, &r->stats);
@@ -162,6 +166,13 @@ static pleat_result end_dump(options *o, dump *d, pleat_result result)
     return result;
 }
 
+static pleat_result run(const options *o, const pleat_trace *trace, replay_result *r)
+{
+    const char *const paths[] = {o->trace, o->other};
+    pleat_result result = replay_run(trace, &o->replay, r);
+    return result == PLEAT_E_INPUT ? cli_in_files(result, paths, o->other != NULL ? 2 : 1) : result;
+}
+
 static int replay(void *self, pleat_trace *trace, int device)
 {
     options *o = self;
@@ -185,7 +196,7 @@ static int replay(void *self, pleat_trace *trace, int device)
     if (result == PLEAT_OK)
         result = begin_dump(o, &d);
     if (result == PLEAT_OK)
-        result = replay_run(trace, &o->replay, &r);
+        result = run(o, trace, &r);
     result = end_dump(o, &d, result);
     int code = result == PLEAT_OK ? finish(o, &r) : cli_failed("replay", result);
     o->dump = wanted;

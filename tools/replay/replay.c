@@ -532,7 +532,8 @@ static pleat_result last_iteration(const replay_script *s, pleat_va *addresses, 
 {
     if (s->mark_count < 2)
         return pleat__fail(PLEAT_E_INPUT,
-                           "no whole iteration to repeat: record two marks of it or more");
+                           "no whole iteration to repeat: in a recording of two iterations or more "
+                           "there is one");
     *last = (replay_iteration){.trace = s->trace,
                                .device = s->device,
                                .busiest = s->busiest,
