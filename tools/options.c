@@ -111,6 +111,23 @@ static bool read_number(const char *text, const cli_option *option, double *numb
            *number >= option->least && *number <= option->most;
 }
 
+static bool read_list(const char *text, const cli_option *option)
+{
+    cli_list *list = option->value.list;
+    for (list->count = 0; list->count < list->most; text++) {
+        char *end;
+        unsigned long long number = strtoull(text, &end, 10);
+        if (*text < '0' || *text > '9' || (double)number < option->least ||
+            (double)number > option->most || (*end != ',' && *end != '\0'))
+            return false;
+        list->numbers[list->count++] = number;
+        text = end;
+        if (*end == '\0')
+            return true;
+    }
+    return false;
+}
+
 static int bad_value(const cli_usage *usage, const cli_option *option, const char *text)
 {
     const char *name = option->name;
@@ -135,6 +152,11 @@ static int bad_value(const cli_usage *usage, const cli_option *option, const cha
                            "--%s is a size from %s to %s, such as 80GiB, or one of%s, not '%s'",
                            name, least, most, gpus, text);
     }
+    case CLI_LIST:
+        return cli_bad_use(usage->command,
+                           "--%s is at most %u whole numbers from %.15g to %.15g with commas "
+                           "between them, not '%s'",
+                           name, option->value.list->most, option->least, option->most, text);
     case CLI_FILE:
         if (text[0] == '\0')
             return cli_bad_use(usage->command, "--%s is a file's name, not ''", name);
@@ -190,6 +212,8 @@ static bool read_value(const cli_option *option, const char *text)
         return true;
     case CLI_NUMBER:
         return read_number(text, option, option->value.number);
+    case CLI_LIST:
+        return read_list(text, option);
     case CLI_CHOICE:
         if (!is_choice(option->choices, text))
             return false;
@@ -264,6 +288,8 @@ static int check_operands(int argc, char **argv, const cli_usage *usage, int *fi
     if (usage->value != NULL && count > 1)
         return cli_bad_use(usage->command, "takes %s, got %d: '%s' is one too many", usage->operand,
                            count, argv[optind + 1]);
+    if (usage->most != 0 && count > (int)usage->most)
+        return cli_bad_use(usage->command, "takes at most %u traces, got %d", usage->most, count);
     int code = check_outputs(usage);
     for (int i = optind; code == CLI_DONE && i < argc && usage->is_input; i++) {
         const char *path = argv[i];

@@ -14,10 +14,18 @@ typedef enum cli_kind {
     CLI_CHUNK,
     CLI_COUNT,
     CLI_NUMBER,
+    CLI_LIST,
     CLI_CHOICE,
     CLI_TEXT,
     CLI_FILE,
 } cli_kind;
+
+/* Whole numbers with commas between them. */
+typedef struct cli_list {
+    uint64_t *numbers; /* the caller's room for `most` */
+    uint32_t most;
+    uint32_t count; /* 0: the option is not given */
+} cli_list;
 
 /* Made by the macros below. */
 typedef struct cli_option {
@@ -29,6 +37,7 @@ typedef struct cli_option {
         uint64_t *bytes;
         uint32_t *count;
         double *number;
+        cli_list *list;
         const char **text;
     } value;              /* left alone when the option is not given */
     const char *argument; /* as --help calls it; NULL for a flag */
@@ -79,6 +88,12 @@ typedef struct cli_option {
         .kind = CLI_NUMBER, .letter = LETTER, .name = NAME, .value.number = VALUE,                 \
         .argument = ARGUMENT, .help = HELP, .least = LEAST, .most = MOST                           \
     }
+/* Numbers from LEAST to MOST; cli_list. */
+#define OPTION_LIST(LETTER, NAME, VALUE, LEAST, MOST, HELP)                                        \
+    {                                                                                              \
+        .kind = CLI_LIST, .letter = LETTER, .name = NAME, .value.list = VALUE,                     \
+        .argument = "N,N,…", .help = HELP, .least = LEAST, .most = MOST                            \
+    }
 /* One of CHOICES, "host|cuda"; const char *. */
 #define OPTION_CHOICE(LETTER, NAME, VALUE, ARGUMENT, CHOICES, HELP)                                \
     {                                                                                              \
@@ -121,6 +136,7 @@ typedef struct cli_usage {
     const cli_option *options;
     const char *operand; /* "a trace"; NULL: it takes none */
     const char **value;  /* where the one operand goes; NULL: there may be several */
+    uint32_t most;       /* of these; 0: any number */
     bool optional;       /* it may be left out */
     bool is_input;       /* what it takes may be "-", standard input */
 } cli_usage;

@@ -204,9 +204,9 @@ class Compare(unittest.TestCase):
             self.assertEqual(policy["fit"], policies[name]["fit"])
         wrong = run("compare", SNAPSHOT, self.double, "-p", "native", "-m", "8,4", status=3).stderr
         self.assertIn("x is given as 8 in trace 1 and as 4 in trace 2, whose sizes are 2 times the former's", wrong)
-        for numbers, said in (("2.5", "--microbatch is a whole number from 1 to 1000000, or one of each trace, like 2,4; not '2.5'"),
+        for numbers, said in (("2.5", "whole numbers from 1 to 1000000 with commas between them, not '2.5'"),
                               ("0", "not '0'"), ("4,", "not '4,'"), ("1000001", "not '1000001'"),
-                              ("2,4", "--microbatch has 2 numbers for 1 trace: '2,4': give one of each, or the first one's")):
+                              ("2,4", "--microbatch has 2 numbers for 1 trace: give one of each, or the first one's")):
             self.assertIn(said, run("compare", SNAPSHOT, "-m", numbers, status=2).stderr)
         # What is the same job at the same microbatch, or another job, shows no growth.
         self.assertIn("all were recorded at one microbatch and length: record the job at another one",

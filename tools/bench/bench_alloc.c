@@ -220,12 +220,13 @@ static int bench(const options *o)
 int bench_alloc(int argc, char **argv)
 {
     options o = {.requests = 300000};
-    const char *policies = "pleat,native,expandable", *live = NULL;
-    uint32_t live_counts[BENCH_LIVE_MOST], live_count = 0;
+    const char *policies = "pleat,native,expandable";
+    uint64_t counts[8];
+    cli_list live = {counts, sizeof counts / sizeof *counts, 0};
     const cli_option table[] = {
         OPTION_COUNT('n', "requests", &o.requests, "N", 1, 4000000,
                      "requests in an iteration, 40 a layer, or timed with --live (300000)"),
-        OPTION_TEXT('l', "live", &live, "N,N,…",
+        OPTION_LIST('l', "live", &live, 1, BENCH_LIVE_MOST,
                     "with so many live tensors of all sizes, none of which comes again"),
         OPTION_TEXT('p', "policies", &policies, "A,B,…", "which (pleat,native,expandable)"),
         OPTION_JSON(&o.json),
@@ -253,11 +254,9 @@ int bench_alloc(int argc, char **argv)
     if (code != CLI_GO_ON)
         return code;
     o.count = replay_parse_policies("bench alloc", policies, o.policies, POLICY_MOST);
-    if (live != NULL)
-        live_count = bench_live_parse(live, live_counts);
-    if (o.count == 0 || (live != NULL && live_count == 0))
+    if (o.count == 0)
         return CLI_BAD_USE;
-    return live != NULL ? bench_live(o.policies, (uint32_t)o.count, live_counts, live_count,
-                                     o.requests, o.json)
-                        : bench(&o);
+    return live.count > 0
+               ? bench_live(o.policies, (uint32_t)o.count, counts, live.count, o.requests, o.json)
+               : bench(&o);
 }

@@ -24,8 +24,7 @@
 #include <string.h>
 
 #define DEVICE_BYTES  (1ull << 40)
-#define LIVE_MOST     2000000u /* of some 280 KB each: half of the device */
-#define ONE_IN        64u      /* is large */
+#define ONE_IN        64u /* is large */
 #define LARGE_BYTES   (1ull << 20)
 #define SMALL_OCTAVES 11u /* 512 bytes to 1 MiB */
 #define LARGE_OCTAVES 5u  /* 1 to 32 MiB */
@@ -225,28 +224,7 @@ static void print_table(const live_row *rows, uint32_t count)
 
 /* ---- the command ---- */
 
-uint32_t bench_live_parse(const char *text, uint32_t *counts)
-{
-    uint32_t count = 0;
-    for (const char *at = text;; at++) {
-        char *behind;
-        unsigned long long live = *at >= '0' && *at <= '9' ? strtoull(at, &behind, 10) : 0;
-        if (live == 0 || live > LIVE_MOST || (*behind != ',' && *behind != '\0') ||
-            count == BENCH_LIVE_MOST) {
-            cli_bad_use("bench alloc",
-                        "--live is at most %u whole numbers from 1 to %u with commas between "
-                        "them, not '%s'",
-                        BENCH_LIVE_MOST, LIVE_MOST, text);
-            return 0;
-        }
-        counts[count++] = (uint32_t)live;
-        at = behind;
-        if (*at == '\0')
-            return count;
-    }
-}
-
-int bench_live(const char *const *policies, uint32_t policy_count, const uint32_t *counts,
+int bench_live(const char *const *policies, uint32_t policy_count, const uint64_t *counts,
                uint32_t count, uint32_t timed, bool json)
 {
     uint32_t made = 0;
@@ -255,7 +233,7 @@ int bench_live(const char *const *policies, uint32_t policy_count, const uint32_
         rows != NULL ? PLEAT_OK : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the figures");
     for (uint32_t p = 0; p < policy_count; p++)
         for (uint32_t i = 0; i < count && result == PLEAT_OK; i++)
-            result = measure(policies[p], counts[i], timed, &rows[made++]);
+            result = measure(policies[p], (uint32_t)counts[i], timed, &rows[made++]);
     if (result == PLEAT_OK && json)
         print_json(rows, made);
     else if (result == PLEAT_OK)

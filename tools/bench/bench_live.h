@@ -8,13 +8,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BENCH_LIVE_MOST 8u /* numbers in one list */
+#define BENCH_LIVE_MOST 2000000u /* of some 280 KB each: half of the device */
 
-/* Reads "1000,10000"; how many numbers, or 0 with a message on standard error. */
-uint32_t bench_live_parse(const char *text, uint32_t *counts);
-/* Measures each policy with each number of live tensors, `timed` allocations and as many frees, and
- * prints. An exit code. */
-int bench_live(const char *const *policies, uint32_t policy_count, const uint32_t *counts,
+/* Measures each policy with each number of live tensors, BENCH_LIVE_MOST at most, `timed`
+ * allocations and as many frees, and prints. An exit code. */
+int bench_live(const char *const *policies, uint32_t policy_count, const uint64_t *counts,
                uint32_t count, uint32_t timed, bool json);
 
 #endif

@@ -5,7 +5,6 @@
 #include <tools/analysis/fit.h>
 #include <tools/analysis/plan_trial.h>
 #include <tools/cli.h>
-#include <tools/cmd/plan_elastic.h>
 #include <tools/json.h>
 #include <tools/options.h>
 #include <tools/progress.h>
@@ -32,9 +31,8 @@ typedef struct options {
     const char *device;
     const char *policies[POLICY_MOST];
     int count;
-    const char *numbers;               /* as given; NULL: not said */
     uint64_t microbatches[TRACE_MOST]; /* of the first recording, or of all */
-    uint32_t named;                    /* how many they are */
+    cli_list named;                    /* how many they are */
     uint64_t requests;                 /* of the trace */
     bool no_fit, json;
     bool chosen; /* the policies were */
@@ -131,7 +129,7 @@ static void fit_json(json_writer *json, const options *o, const findings *f, int
     const fit_result *found = &f->fits[i];
     json_object(json, "fit");
     json_double(json, "times", found->times);
-    if (o->named > 0)
+    if (o->named.count > 0)
         json_uint(json, "microbatch", microbatch_of(o, found));
     json_uint(json, "live_bytes", found->live_bytes);
     json_uint(json, "physical_bytes", found->physical_bytes);
@@ -176,7 +174,7 @@ static const char *fit_text(const options *o, const fit_result *found, char *tex
     cli_format_number(found->times, number, sizeof number);
     if (found->step == 0)
         snprintf(text, size, "none");
-    else if (o->named > 0)
+    else if (o->named.count > 0)
         snprintf(text, size, "%s%llu", more, (unsigned long long)microbatch_of(o, found));
     else
         snprintf(text, size, "%s%s x", more, number);
@@ -320,7 +318,7 @@ static void print_fits(const options *o, const findings *f)
            f->device_assumed
                ? " (an H200's: the recording does not say what its device has; -d SIZE|GPU does)"
                : "");
-    if (o->named > 0)
+    if (o->named.count > 0)
         printf("where %s's is %llu\n", o->path_count > 1 ? "the first recording" : "the recording",
                (unsigned long long)o->microbatches[0]);
     else
@@ -429,7 +427,7 @@ static pleat_result run_fits(const options *o, const pleat_trace *const *traces,
         o->replay.device_bytes == 0 && budget == 0 && pleat_trace_device_bytes(traces[0]) == 0;
     if (budget != 0 && budget < device)
         device = budget;
-    PLEAT_TRY(fit_begin(traces, o->path_count, o->microbatches, o->named, device, &f->fit));
+    PLEAT_TRY(fit_begin(traces, o->path_count, o->microbatches, o->named.count, device, &f->fit));
     pleat_result result = PLEAT_OK;
     for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
         progress_stage();
@@ -460,19 +458,12 @@ static pleat_result run_all(options *o, const pleat_trace *const *traces, findin
     return result;
 }
 
-static pleat_result open_others(const options *o, int device, pleat_trace **traces)
-{
-    for (uint32_t i = 1; i < o->path_count; i++)
-        PLEAT_TRY(device_import(o->paths[i], device, NULL, &traces[i]));
-    return PLEAT_OK;
-}
-
 static int compare(void *self, pleat_trace *trace, int device)
 {
     options *o = self;
     pleat_trace *traces[TRACE_MOST] = {trace};
     findings f = {0};
-    pleat_result result = open_others(o, device, traces);
+    pleat_result result = device_import_others(o->paths, o->path_count, device, traces);
     if (result == PLEAT_OK)
         result = run_all(o, (const pleat_trace *const *)traces, &f);
     for (uint32_t i = 0; i < o->path_count; i++)
@@ -501,45 +492,9 @@ static bool has_pleat(const options *o)
     return false;
 }
 
-static uint32_t count_numbers(const char *text)
-{
-    uint32_t count = 1;
-    for (; *text != '\0'; text++)
-        count += *text == ',';
-    return count;
-}
-
-/* One number, or one of each trace. */
-static bool read_microbatches(options *o)
-{
-    o->named = count_numbers(o->numbers);
-    if ((o->named != 1 && o->named != o->path_count) ||
-        !elastic_parse_names(o->numbers, o->microbatches, o->named))
-        return false;
-    for (uint32_t i = 0; i < o->named; i++)
-        if (o->microbatches[i] > MICROBATCH_MOST)
-            return false;
-    return true;
-}
-
-static int bad_microbatches(const options *o)
-{
-    uint64_t unused[TRACE_MOST];
-    if (o->named <= TRACE_MOST && o->named != o->path_count &&
-        elastic_parse_names(o->numbers, unused, o->named) && o->named > 1)
-        return cli_bad_use("compare",
-                           "--microbatch has %u numbers for %u trace%s: '%s': give one of each, or "
-                           "the first one's",
-                           o->named, o->path_count, cli_plural(o->path_count), o->numbers);
-    return cli_bad_use("compare",
-                       "--microbatch is a whole number from 1 to %u, or one of each trace, like "
-                       "2,4; not '%s'",
-                       MICROBATCH_MOST, o->numbers);
-}
-
 int cli_compare(int argc, char **argv)
 {
-    options o = {.plan = "auto"};
+    options o = {.plan = "auto", .named = {o.microbatches, TRACE_MOST, 0}};
     int first;
     const char *const all = "native,expandable,gmlake,stweaver,pleat", *policies = all;
     const cli_option table[] = {
@@ -550,7 +505,7 @@ int cli_compare(int argc, char **argv)
         OPTION_MEMORY(&o.replay.device_bytes),
         OPTION_DEVICE(&o.device),
         OPTION_FLAG('c', "canary", &o.replay.canary, "prove that no two live tensors share memory"),
-        OPTION_TEXT('m', "microbatch", &o.numbers, "N,N,…",
+        OPTION_LIST('m', "microbatch", &o.named, 1, MICROBATCH_MOST,
                     "the microbatch (or length) of each recording, or of TRACE alone:\n'fits' then "
                     "says one, not a multiple of TRACE's"),
         OPTION_FLAG('\0', "no-fit", &o.no_fit, "do not look for the largest microbatch"),
@@ -583,19 +538,21 @@ int cli_compare(int argc, char **argv)
             "them\n",
         .options = table,
         .operand = "one trace or more",
+        .most = TRACE_MOST,
         .is_input = true,
     };
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
     cli_forget_limits();
-    if (argc - first > (int)TRACE_MOST)
-        return cli_bad_use("compare", "takes at most %u traces, got %d", TRACE_MOST, argc - first);
     o.paths = (const char *const *)argv + first;
     o.path_count = (uint32_t)(argc - first);
     o.chosen = policies != all;
-    if (o.numbers != NULL && !read_microbatches(&o))
-        return bad_microbatches(&o);
+    if (o.named.count > 1 && o.named.count != o.path_count)
+        return cli_bad_use("compare",
+                           "--microbatch has %u numbers for %u trace%s: give one of each, or the "
+                           "first one's",
+                           o.named.count, o.path_count, cli_plural(o.path_count));
     o.count = replay_parse_policies("compare", policies, o.policies, POLICY_MOST);
     if (o.count == 0)
         return CLI_BAD_USE;

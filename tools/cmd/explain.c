@@ -15,7 +15,8 @@
 
 #include <string.h>
 
-#define PHASE_SIZE 1024 /* bytes of a phase's name as it is shown */
+#define PHASE_SIZE 1024         /* bytes of a phase's name as it is shown */
+#define NS_MOST    (1ull << 48) /* three days */
 
 typedef struct options {
     const char *const *paths; /* of the job; of it at other microbatches */
@@ -334,8 +335,7 @@ static int explain(void *self, pleat_trace *trace, int device)
         pleat_trace_free(trace);
         return answer;
     }
-    for (uint32_t i = 1; i < o->path_count && result == PLEAT_OK; i++)
-        result = device_import(o->paths[i], device, NULL, &traces[i]);
+    result = device_import_others(o->paths, o->path_count, device, traces);
     int code = result == PLEAT_OK ? explain_traces(o, (const pleat_trace *const *)traces,
                                                    device != PLEAT__ANY_DEVICE)
                                   : cli_failed("explain", result);
@@ -347,13 +347,13 @@ static int explain(void *self, pleat_trace *trace, int device)
 /* An option of --budget's, which is not given, or of blocks' times, which are not. */
 static int without_budget(const options *o)
 {
-    const char *timed = o->budget.attention_ns != NULL ? "--attention-ns"
-                        : o->budget.link != 0          ? "--link"
-                                                       : NULL;
-    const char *given = o->budget.block_ns != NULL ? "--block-ns" : timed;
+    const char *timed = o->budget.times.attention_count > 0 ? "--attention-ns"
+                        : o->budget.times.link != 0         ? "--link"
+                                                            : NULL;
+    const char *given = o->budget.times.block_ns != NULL ? "--block-ns" : timed;
     if (o->budget.bytes == 0 && given != NULL)
         return cli_bad_use("explain", "%s is for --budget, which is not given", given);
-    if (o->budget.block_ns == NULL && timed != NULL)
+    if (o->budget.times.block_ns == NULL && timed != NULL)
         return cli_bad_use(
             "explain", "%s is held against the nanoseconds of each block: with --block-ns", timed);
     return CLI_DONE;
@@ -361,6 +361,9 @@ static int without_budget(const options *o)
 
 int cli_explain(int argc, char **argv)
 {
+    static uint64_t blocks[RECOMPUTE_BLOCKS_MOST], attentions[RECOMPUTE_BLOCKS_MOST];
+    cli_list block_ns = {blocks, RECOMPUTE_BLOCKS_MOST, 0};
+    cli_list attention_ns = {attentions, RECOMPUTE_BLOCKS_MOST, 0};
     options o = {0};
     int first;
     const cli_option table[] = {
@@ -369,11 +372,11 @@ int cli_explain(int argc, char **argv)
         OPTION_BYTES('B', "budget", &o.budget.bytes, "SIZE", CLI_LEAST_MEMORY,
                      "instead: what of the model must be computed again to stay within\n"
                      "this, of a recording under 'pleat run --recompute auto'"),
-        OPTION_TEXT('\0', "block-ns", &o.budget.block_ns, "N,N,...",
+        OPTION_LIST('\0', "block-ns", &block_ns, 0, NS_MOST,
                     "with --budget: nanoseconds of each block's forward"),
-        OPTION_TEXT('\0', "attention-ns", &o.budget.attention_ns, "N,N,...",
+        OPTION_LIST('\0', "attention-ns", &attention_ns, 0, NS_MOST,
                     "with --block-ns: nanoseconds of attention in them, which may be kept"),
-        OPTION_BYTES('\0', "link", &o.budget.link, "SIZE", 0,
+        OPTION_BYTES('\0', "link", &o.budget.times.link, "SIZE", 0,
                      "with --block-ns: bytes a second between host and device, so that\n"
                      "blocks may be offloaded"),
         OPTION_JSON(&o.json),
@@ -388,15 +391,17 @@ int cli_explain(int argc, char **argv)
                 "TRACE is a trace or whatever 'pleat import' reads.\n",
         .options = table,
         .operand = "one trace or more",
+        .most = PLEAT__TRACES_MOST,
         .is_input = true,
     };
     int code = cli_read(argc, argv, &usage, &first);
     if (code != CLI_GO_ON)
         return code;
     cli_forget_limits();
-    if (argc - first > (int)PLEAT__TRACES_MOST)
-        return cli_bad_use("explain", "takes at most %u traces, got %d", PLEAT__TRACES_MOST,
-                           argc - first);
+    o.budget.times.block_ns = block_ns.count > 0 ? blocks : NULL;
+    o.budget.times.block_count = block_ns.count;
+    o.budget.times.attention_ns = attentions;
+    o.budget.times.attention_count = attention_ns.count;
     code = without_budget(&o);
     if (code != CLI_DONE)
         return code;

@@ -3,33 +3,11 @@
  */
 #include <tools/cmd/explain_budget.h>
 
-#include <tools/analysis/recompute.h>
 #include <tools/cli.h>
 #include <tools/json.h>
 
 #include <internal/error.h>
-#include <stdlib.h>
-
-#define NS_MOST (1ull << 48) /* three days */
-
-/* false where the text is no list of numbers; NULL is an empty one. */
-static bool read_times(const char *text, uint64_t *times, uint32_t *count)
-{
-    *count = 0;
-    if (text == NULL)
-        return true;
-    while (*text != '\0' && *count < RECOMPUTE_BLOCKS_MOST) {
-        char *end;
-        unsigned long long value = strtoull(text, &end, 10);
-        bool number = end != text && *text >= '0' && *text <= '9' && value <= NS_MOST;
-        bool goes_on = *end == ',' && end[1] != '\0';
-        if (!number || (!goes_on && *end != '\0'))
-            return false;
-        times[(*count)++] = value;
-        text = *end == ',' ? end + 1 : end;
-    }
-    return *text == '\0';
-}
+#include <stdio.h>
 
 static uint64_t least_bytes(const recompute *r)
 {
@@ -170,18 +148,9 @@ static void say_choice(const recompute *r, uint64_t budget, uint32_t rung)
 
 int explain_budget(const pleat_trace *trace, uint32_t device, const budget_question *asked)
 {
-    static uint64_t block_ns[RECOMPUTE_BLOCKS_MOST], attention_ns[RECOMPUTE_BLOCKS_MOST];
-    recompute_times times = {.attention_ns = attention_ns, .link = asked->link};
     uint32_t rung;
     recompute r;
-    if (!read_times(asked->block_ns, block_ns, &times.block_count))
-        return cli_bad_use("explain", "--block-ns: '%s' is no list of at most %u nanoseconds",
-                           asked->block_ns, RECOMPUTE_BLOCKS_MOST);
-    if (!read_times(asked->attention_ns, attention_ns, &times.attention_count))
-        return cli_bad_use("explain", "--attention-ns: '%s' is no list of at most %u nanoseconds",
-                           asked->attention_ns, RECOMPUTE_BLOCKS_MOST);
-    times.block_ns = asked->block_ns != NULL ? block_ns : NULL;
-    pleat_result result = recompute_begin(trace, device, &times, &r);
+    pleat_result result = recompute_begin(trace, device, &asked->times, &r);
     if (result == PLEAT_OK) {
         result = recompute_choose(&r, asked->bytes, &rung);
         if (result == PLEAT_OK && asked->json)

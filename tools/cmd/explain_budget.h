@@ -4,16 +4,15 @@
 #ifndef PLEAT_TOOLS_EXPLAIN_BUDGET_H
 #define PLEAT_TOOLS_EXPLAIN_BUDGET_H
 
+#include <tools/analysis/recompute.h>
+
 #include <pleat/trace.h>
 #include <stdbool.h>
 
 typedef struct budget_question {
-    const char *path; /* the recording's, for messages */
-    uint64_t bytes;   /* of the budget */
-    /* Nanoseconds of the blocks' forwards and of attention in them, separated by commas; NULL: not
-     * known. */
-    const char *block_ns, *attention_ns;
-    uint64_t link; /* bytes a second between host and device; 0: nothing is offloaded */
+    const char *path;      /* the recording's, for messages */
+    uint64_t bytes;        /* of the budget */
+    recompute_times times; /* `block_ns` NULL: not known; `link` 0: nothing is offloaded */
     bool json;
 } budget_question;
 

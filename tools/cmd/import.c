@@ -115,13 +115,9 @@ static void print_table(const pleat_trace *trace, const summary *s, const option
 /* The device of the trace's first allocation is the one whose iterations count. */
 static pleat_result keep_beginning(uint32_t iterations, pleat_trace **trace)
 {
-    const pleat_trace_event *events = pleat_trace_events(*trace);
-    size_t count = pleat_trace_event_count(*trace), first = 0;
-    while (first < count && events[first].kind != PLEAT_EVENT_ALLOC)
-        first++;
     pleat_trace *beginning;
-    PLEAT_TRY(pleat__trace_beginning(*trace, first < count ? events[first].device : 0, iterations,
-                                     &beginning));
+    PLEAT_TRY(
+        pleat__trace_beginning(*trace, (uint32_t)device_first(*trace), iterations, &beginning));
     pleat_trace_free(*trace);
     *trace = beginning;
     return PLEAT_OK;

@@ -28,12 +28,13 @@
 #include <string.h>
 
 struct arguments {
-    char **inputs;
+    const char *const *inputs;
     uint32_t input_count;
     const char *output;
     const char *dump;
     const char *largest;
-    const char *names;
+    uint64_t x[PLEAT__TRACES_MOST];
+    cli_list names; /* of --x */
     const char *device;
     elastic_question question;
     bool json;
@@ -43,7 +44,7 @@ struct arguments {
 
 /* What was planned, and from what. */
 struct outcome {
-    const pleat_trace *traces[PLEAT__TRACES_MOST];
+    const pleat_trace *const *traces; /* of the inputs */
     uint32_t trace_count;
     pleat_plan *plan;
     pleat__elastic_report report; /* of an ordinary plan only what is in `plan` */
@@ -141,11 +142,9 @@ static int print_json(const struct arguments *arguments, const struct outcome *m
         json_double(&json, watch->names[i], watch->seconds[i]);
     json_end_object(&json);
     if (plan->recipe != NULL)
-        elastic_json(&json, plan, &made->report, (const char *const *)arguments->inputs,
-                     arguments->input_count);
+        elastic_json(&json, plan, &made->report, arguments->inputs, arguments->input_count);
     if (!arguments->no_replay)
-        plan_trial_json(&json, made->trials, (const char *const *)arguments->inputs,
-                        made->trace_count);
+        plan_trial_json(&json, made->trials, arguments->inputs, made->trace_count);
     int code = CLI_DONE;
     if (asks(arguments))
         code = elastic_answer(arguments->inputs[0], plan, &arguments->question, &json);
@@ -324,12 +323,11 @@ static int print_text(const struct arguments *arguments, const struct outcome *m
     if (plan->recipe == NULL)
         print_algorithms(plan, report);
     else
-        elastic_text(plan, &made->report, (const char *const *)arguments->inputs,
-                     arguments->input_count);
+        elastic_text(plan, &made->report, arguments->inputs, arguments->input_count);
     putchar('\n');
     print_times(watch, seconds);
     if (!arguments->no_replay)
-        plan_trial_text(made->trials, (const char *const *)arguments->inputs, made->trace_count);
+        plan_trial_text(made->trials, arguments->inputs, made->trace_count);
     if (arguments->output != NULL)
         printf("written to %s\n", arguments->output);
     if (!asks(arguments))
@@ -388,19 +386,9 @@ static pleat_result dump(const pleat_plan *plan, const char *path)
     return result;
 }
 
-static pleat_result open_others(const struct arguments *arguments, int device, struct outcome *made)
-{
-    for (uint32_t i = 1; i < arguments->input_count; i++) {
-        pleat_trace *trace;
-        PLEAT_TRY(device_import(arguments->inputs[i], device, NULL, &trace));
-        made->traces[made->trace_count++] = trace;
-    }
-    return PLEAT_OK;
-}
-
 static bool speaks_of_several(const struct arguments *arguments)
 {
-    return arguments->input_count > 1 || arguments->largest != NULL || arguments->names != NULL;
+    return arguments->input_count > 1 || arguments->largest != NULL || arguments->names.count > 0;
 }
 
 /* Whether several sizes are asked for, or spoken of. */
@@ -436,12 +424,9 @@ static pleat_result blame_largest(const struct arguments *arguments, const pleat
 static pleat_result make_elastic(const struct arguments *arguments, const pleat__plan_watch *watch,
                                  struct outcome *made)
 {
-    uint64_t names[PLEAT__TRACES_MOST];
     pleat__elastic_options options = {.plan = &arguments->plan};
     pleat__x largest;
-    if (arguments->names != NULL &&
-        elastic_parse_names(arguments->names, names, arguments->input_count))
-        options.names = names;
+    options.names = arguments->names.count > 0 ? arguments->x : NULL;
     if (arguments->largest != NULL && pleat__x_parse(arguments->largest, &largest))
         options.largest = &largest;
     pleat_result result = pleat__elastic_plan_make(made->traces, made->trace_count, &options, watch,
@@ -480,9 +465,9 @@ static pleat_result make(const struct arguments *arguments, const pleat__plan_wa
         if (result == PLEAT_OK && made->plan->recipe != NULL)
             note_recipe(made);
     }
-    return result != PLEAT_E_INPUT ? result
-                                   : cli_in_files(result, (const char *const *)arguments->inputs,
-                                                  arguments->input_count);
+    return result != PLEAT_E_INPUT
+               ? result
+               : cli_in_files(result, arguments->inputs, arguments->input_count);
 }
 
 static int plan(void *self, pleat_trace *trace, int device)
@@ -490,7 +475,9 @@ static int plan(void *self, pleat_trace *trace, int device)
     struct arguments own = *(const struct arguments *)self, *arguments = &own;
     stopwatch watch = {0};
     pleat__plan_watch on = {on_step, &watch};
-    struct outcome made = {.traces = {trace}, .trace_count = 1};
+    pleat_trace *traces[PLEAT__TRACES_MOST] = {trace};
+    struct outcome made = {.traces = (const pleat_trace *const *)traces,
+                           .trace_count = own.input_count};
     char output[DEVICE_PATH_MOST], dump_path[DEVICE_PATH_MOST];
     if (own.output != NULL)
         own.output = device_path(own.output, trace, output);
@@ -500,7 +487,7 @@ static int plan(void *self, pleat_trace *trace, int device)
     uint64_t start = clock_now();
     progress_whole("plan", 1);
     on_step(&watch, "read");
-    pleat_result result = open_others(arguments, device, &made);
+    pleat_result result = device_import_others(own.inputs, own.input_count, device, traces);
     if (result == PLEAT_OK)
         result = make(arguments, &on, &made);
     if (result == PLEAT_OK)
@@ -524,7 +511,7 @@ static int plan(void *self, pleat_trace *trace, int device)
         code = print_text(arguments, &made, &watch, seconds);
     pleat_plan_free(made.plan);
     for (uint32_t i = 0; i < made.trace_count; i++)
-        pleat_trace_free((pleat_trace *)made.traces[i]);
+        pleat_trace_free(traces[i]);
     return code;
 }
 
@@ -536,7 +523,7 @@ static const char *made_with(const struct arguments *arguments)
         const char *name;
         bool given;
     } all[] = {
-        {"--x", arguments->names != NULL},          {"--max", arguments->largest != NULL},
+        {"--x", arguments->names.count > 0},        {"--max", arguments->largest != NULL},
         {"-o", arguments->output != NULL},          {"--dump", arguments->dump != NULL},
         {"--algorithm", wanted->algorithm != NULL}, {"--chunk", wanted->chunk_bytes != 0},
         {"--max-maps", wanted->max_maps != 0},      {"--no-fold", wanted->no_fold},
@@ -642,28 +629,12 @@ static int no_algorithm(const char *name)
     return nearest_refuse("plan", "algorithm", name, names, PLEAT__ALGORITHM_COUNT + 1);
 }
 
-/* What --x says where it is no number for each trace. */
-static int bad_names(const struct arguments *arguments)
-{
-    uint64_t names[PLEAT__TRACES_MOST];
-    uint32_t count = 1, traces = arguments->input_count;
-    for (const char *c = arguments->names; *c != '\0'; c++)
-        count += *c == ',';
-    if (count != traces && count <= PLEAT__TRACES_MOST &&
-        elastic_parse_names(arguments->names, names, count))
-        return cli_bad_use("plan", "--x has %u number%s for %u trace%s: '%s'", count,
-                           cli_plural(count), traces, cli_plural(traces), arguments->names);
-    return cli_bad_use("plan", "--x has a whole number for each trace, like 2,4; not '%s'",
-                       arguments->names);
-}
-
 /* --max, where --x says what the traces are: below the largest of them nothing is laid out. */
 static int check_largest(const struct arguments *arguments, const pleat__x *largest)
 {
-    uint64_t names[PLEAT__TRACES_MOST], most = 0;
-    (void)elastic_parse_names(arguments->names, names, arguments->input_count);
-    for (uint32_t i = 0; i < arguments->input_count; i++)
-        most = names[i] > most ? names[i] : most;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < arguments->names.count; i++)
+        most = arguments->x[i] > most ? arguments->x[i] : most;
     if (largest->v.num == largest->v.den && largest->u.num < most * largest->u.den)
         return cli_bad_use("plan", "--max %s is less than the largest x of --x, %llu",
                            arguments->largest, (unsigned long long)most);
@@ -673,12 +644,8 @@ static int check_largest(const struct arguments *arguments, const pleat__x *larg
 static int check(struct arguments *arguments)
 {
     const pleat_plan_options *wanted = &arguments->plan;
-    uint64_t names[PLEAT__TRACES_MOST];
-    uint32_t algorithms;
+    uint32_t algorithms, named = arguments->names.count, traces = arguments->input_count;
     pleat__x x;
-    if (arguments->input_count > PLEAT__TRACES_MOST)
-        return cli_bad_use("plan", "takes at most %u traces, got %u", PLEAT__TRACES_MOST,
-                           arguments->input_count);
     if (wanted->algorithm != NULL && !pleat__algorithm_find(wanted->algorithm, &algorithms))
         return no_algorithm(wanted->algorithm);
     if (!isnan(wanted->seconds) && !wanted->no_fold)
@@ -687,9 +654,9 @@ static int check(struct arguments *arguments)
     if (wanted->algorithm != NULL && strcmp(wanted->algorithm, "search") == 0 && !wanted->no_fold)
         return cli_bad_use("plan",
                            "--algorithm search is of a contiguous placement: with --no-fold");
-    if (arguments->names != NULL &&
-        !elastic_parse_names(arguments->names, names, arguments->input_count))
-        return bad_names(arguments);
+    if (named != 0 && named != traces)
+        return cli_bad_use("plan", "--x has %u number%s for %u trace%s", named, cli_plural(named),
+                           traces, cli_plural(traces));
     if (arguments->question.at != NULL && !pleat__x_parse(arguments->question.at, &x))
         return cli_bad_use("plan", "--at is an x like 3, 5/2 or 2.5, not '%s'",
                            arguments->question.at);
@@ -703,7 +670,7 @@ static int check(struct arguments *arguments)
                            arguments->largest);
     if (wanted->no_recipe && speaks_of_several(arguments))
         return no_recipe_here();
-    if (arguments->largest != NULL && arguments->names != NULL)
+    if (arguments->largest != NULL && named != 0)
         return check_largest(arguments, &x);
     return CLI_DONE;
 }
@@ -711,6 +678,7 @@ static int check(struct arguments *arguments)
 int cli_plan(int argc, char **argv)
 {
     struct arguments arguments = {.plan = {.size = sizeof arguments.plan, .seconds = NAN}};
+    arguments.names = (cli_list){arguments.x, PLEAT__TRACES_MOST, 0};
     pleat_plan_options *wanted = &arguments.plan;
     bool no_fold = false, no_recipe = false, is_plan;
     const cli_option table[] = {
@@ -730,7 +698,7 @@ int cli_plan(int argc, char **argv)
         OPTION_NUMBER('\0', "lane-margin", &wanted->lane_margin, "N", 1, 100,
                       "room in lanes over what dynamic requests were seen to need (1.15)"),
         OPTION_DEVICE(&arguments.device),
-        OPTION_TEXT('\0', "x", &arguments.names, "N,N,…",
+        OPTION_LIST('\0', "x", &arguments.names, 1, UINT32_MAX,
                     "what x is in each trace: a microbatch, a length"),
         OPTION_TEXT('\0', "max", &arguments.largest, "X", "lay memory out for x up to this"),
         OPTION_TEXT('\0', "at", &arguments.question.at, "X", "say what this x needs"),
@@ -759,6 +727,7 @@ int cli_plan(int argc, char **argv)
             "Without -o it only says what the plan would be.\n",
         .options = table,
         .operand = "a trace or a plan",
+        .most = PLEAT__TRACES_MOST,
         .is_input = true,
     };
     int first;
@@ -766,7 +735,7 @@ int cli_plan(int argc, char **argv)
     if (code != CLI_GO_ON)
         return code;
     cli_forget_limits();
-    arguments.inputs = argv + first;
+    arguments.inputs = (const char *const *)argv + first;
     arguments.input_count = (uint32_t)(argc - first);
     wanted->no_fold = no_fold;
     wanted->no_recipe = no_recipe;

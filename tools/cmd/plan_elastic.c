@@ -7,25 +7,10 @@
 #include <tools/clock.h>
 
 #include <internal/error.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TEXT      64 /* bytes of an x as text */
 #define ROWS_MOST 33 /* of a table of x */
-
-bool elastic_parse_names(const char *text, uint64_t *names, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        char *end;
-        if (*text < '0' || *text > '9')
-            return false;
-        names[i] = strtoull(text, &end, 10);
-        if (names[i] == 0 || names[i] > UINT32_MAX || *end != (i + 1 < count ? ',' : '\0'))
-            return false;
-        text = end + 1;
-    }
-    return true;
-}
 
 /* "1.5", "128 x 4": as a person writes it. */
 static const char *plain_x(const pleat__x *x, char *text, size_t size)

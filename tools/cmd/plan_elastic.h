@@ -15,9 +15,6 @@ typedef struct elastic_question {
     const char *step; /* of x in --fit; NULL: one where x is named, else a sixteenth */
 } elastic_question;
 
-/* "2,4,8" into names[count]. false: it is no such list. */
-bool elastic_parse_names(const char *text, uint64_t *names, uint32_t count);
-
 /* The recipe, in an object "elastic" and as text; `traces` are the files it was fitted from. */
 void elastic_json(json_writer *json, const pleat_plan *plan, const pleat__elastic_report *report,
                   const char *const *traces, uint32_t count);

@@ -30,12 +30,11 @@ static int find_devices(const pleat_trace *trace, bool *seen)
 
 int device_first(const pleat_trace *trace)
 {
-    bool seen[DEVICES];
-    int device = 0;
-    if (find_devices(trace, seen) > 0)
-        while (!seen[device])
-            device++;
-    return device;
+    const pleat_trace_event *events = pleat_trace_events(trace);
+    for (size_t i = 0; i < pleat_trace_event_count(trace); i++)
+        if (events[i].kind == PLEAT_EVENT_ALLOC)
+            return events[i].device;
+    return 0;
 }
 
 /* What a reader of recordings says of a log is what it is not. */
@@ -55,6 +54,14 @@ pleat_result device_import(const char *path, int device, pleat__trace_form *form
                            pleat_trace **trace)
 {
     return name_log(pleat__trace_import(path, device, form, trace), path);
+}
+
+pleat_result device_import_others(const char *const *paths, uint32_t count, int device,
+                                  pleat_trace **traces)
+{
+    for (uint32_t i = 1; i < count; i++)
+        PLEAT_TRY(device_import(paths[i], device, NULL, &traces[i]));
+    return PLEAT_OK;
 }
 
 static const char *path_of(const char *path, int device, char *buffer)

@@ -41,7 +41,12 @@ int devices_run(const device_run *run);
 PLEAT_NODISCARD pleat_result device_import(const char *path, int device, pleat__trace_form *form,
                                            pleat_trace **trace);
 
-/* The first one that a trace allocates on. */
+/* The same of other recordings of a job of which traces[0] is of paths[0]: into traces[1] and on,
+ * the caller's to free also where something fails. */
+PLEAT_NODISCARD pleat_result device_import_others(const char *const *paths, uint32_t count,
+                                                  int device, pleat_trace **traces);
+
+/* The first one that a trace allocates on; 0: it allocates on none. */
 int device_first(const pleat_trace *trace);
 /* The path with the trace's device in the place of "%d". Returns `buffer`. */
 #define DEVICE_PATH_MOST 4096

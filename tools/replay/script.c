@@ -3,6 +3,7 @@
  */
 #include <tools/replay/script.h>
 
+#include <tools/replay/devices.h>
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>
@@ -20,48 +21,26 @@ bool replay_is_free(const replay_script *s, const pleat_trace_event *event)
            (event->kind == PLEAT_EVENT_FREE_REQUESTED || event->kind == PLEAT_EVENT_FREE_COMPLETED);
 }
 
-static pleat_result find_device(const pleat_trace *trace, uint32_t *device)
+static canary_job job_of(const pleat__requests *requests, uint32_t request_count)
 {
-    const pleat_trace_event *events = pleat_trace_events(trace);
-    size_t count = pleat_trace_event_count(trace);
-    for (size_t i = 0; i < count; i++) {
-        if (events[i].kind == PLEAT_EVENT_ALLOC) {
-            *device = events[i].device;
-            return PLEAT_OK;
-        }
-    }
-    return pleat__fail(PLEAT_E_INPUT, "the trace has no allocation");
-}
-
-static pleat_result measure_job(replay_script *s)
-{
-    const pleat_trace_event *events = pleat_trace_events(s->trace);
-    size_t count = pleat_trace_event_count(s->trace);
-    uint64_t *sizes = pleat__arena_calloc(s->arena, pleat_trace_request_count(s->trace), 8);
-    if (sizes == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the trace's requests");
+    canary_job job = {.requests = request_count};
     uint64_t live = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!replay_is_ours(s, &events[i]))
-            continue;
-        uint64_t *size = &sizes[events[i].request];
-        if (events[i].kind == PLEAT_EVENT_ALLOC) {
-            live += *size = pleat__rounded(events[i].size);
-            s->job.total_bytes += *size;
-        } else {
-            live -= *size;
-        }
-        s->job.peak_bytes = live > s->job.peak_bytes ? live : s->job.peak_bytes;
+    for (uint32_t at = 0; at < requests->event_count; at++) {
+        uint64_t size = pleat__rounded(requests->items[requests->events[at] / 2].size);
+        bool freed = requests->events[at] % 2 != 0;
+        live = freed ? live - size : live + size;
+        job.total_bytes += freed ? 0 : size;
+        job.peak_bytes = live > job.peak_bytes ? live : job.peak_bytes;
     }
-    s->job.requests = pleat_trace_request_count(s->trace);
-    pleat__arena_free(s->arena, sizes);
-    return PLEAT_OK;
+    return job;
 }
 
 pleat_result replay_requests(const pleat_trace *trace, pleat__arena *arena, uint32_t *device,
                              pleat__requests *requests)
 {
-    PLEAT_TRY(find_device(trace, device));
+    if (pleat_trace_request_count(trace) == 0)
+        return pleat__fail(PLEAT_E_INPUT, "the trace has no allocation");
+    *device = (uint32_t)device_first(trace);
     PLEAT_TRY(pleat__requests_make(trace, *device, arena, requests));
     if (requests->mark_count > 0)
         return PLEAT_OK;
@@ -98,8 +77,7 @@ pleat_result replay_script_write(const pleat_trace *trace, replay_script *s)
     s->marks = requests.marks;
     s->mark_count = requests.mark_count;
     s->marked = requests.labelled;
-    if (result == PLEAT_OK)
-        result = measure_job(s);
+    s->job = job_of(&requests, pleat_trace_request_count(trace));
     if (result != PLEAT_OK)
         pleat__arena_destroy(s->arena);
     return result;
