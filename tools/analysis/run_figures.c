@@ -7,8 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-#define LAST_MOST 16 /* iterations that stand for how it goes now */
-
 static run_side unknown(void)
 {
 #define RUN_UNKNOWN(key, unit, name, definition) .key = NAN,
@@ -67,35 +65,27 @@ static void take_highs(run_side *side, const pleat__log_record *records, size_t 
     side->efficiency = part(side->live_bytes, side->physical_bytes);
 }
 
-/* What happened between two records, by iteration. */
 static void take_rates(run_side *side, const pleat__log_record *begin, const pleat__log_record *end)
 {
-    double iterations = (double)(end->iterations - begin->iterations);
-    double requests = (double)(end->stats.requests - begin->stats.requests);
-    double served = (double)(end->stats.planned + end->stats.lane) -
-                    (double)(begin->stats.planned + begin->stats.lane);
-    double calls = (double)(end->stats.driver_calls - begin->stats.driver_calls);
-    side->iteration_requests = part(requests, iterations);
-    side->planned_share = part(served, requests);
-    side->iteration_driver_calls = part(calls, iterations);
-    side->iteration_seconds = part((double)(end->to_ns - begin->to_ns) * 1e-9, iterations);
+    const runlog_rates rates = runlog_between(begin, end);
+    side->iteration_requests = rates.requests;
+    side->planned_share = rates.planned_share;
+    side->iteration_driver_calls = rates.driver_calls;
+    side->iteration_seconds = rates.seconds;
 }
 
 run_figures run_figures_of(const runlog *log, const footprint *job)
 {
     run_figures f = {.planned = planned_of(log, job), .last = unknown(), .whole = unknown()};
-    const runlog_series *intervals = &log->series[PLEAT__LOG_INTERVALS],
-                        *iterations = &log->series[PLEAT__LOG_ITERATIONS];
-    const pleat__log_record begin = {0};
+    const runlog_series *intervals = &log->series[PLEAT__LOG_INTERVALS];
+    const pleat__log_record nothing = {0}, *begin, *end;
     take_highs(&f.whole, intervals->records, intervals->count);
     if (intervals->count > 0)
-        take_rates(&f.whole, &begin, &intervals->records[intervals->count - 1]);
-    if (iterations->count < 2)
+        take_rates(&f.whole, &nothing, &intervals->records[intervals->count - 1]);
+    if (!runlog_last_iterations(log, &begin, &end))
         return f;
-    const pleat__log_record *end = &iterations->records[iterations->count - 1];
-    size_t back = iterations->count - 1 < LAST_MOST ? iterations->count - 1 : LAST_MOST;
-    take_highs(&f.last, end - back + 1, back);
-    take_rates(&f.last, end - back, end);
+    take_highs(&f.last, begin + 1, (size_t)(end - begin));
+    take_rates(&f.last, begin, end);
     return f;
 }
 

@@ -9,6 +9,7 @@
 #include <tools/replay/log_kind.h>
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 #define COLUMN_BYTES   9
 #define LEVELS_MOST    16u
 #define FILE_MOST      (PLEAT__LOG_BYTES_MOST + PLEAT__LOG_HEADER_BYTES)
+#define LAST_MOST      16 /* records of iterations that say how it goes now */
 #define NUMBER_COUNT   (sizeof(pleat__log_numbers) / sizeof(uint64_t))
 #define COLUMN_UNKNOWN UINT32_MAX
 
@@ -286,6 +288,36 @@ const pleat__log_record *runlog_last(const runlog *log, uint32_t series)
 {
     const runlog_series *of = &log->series[series];
     return of->count > 0 ? &of->records[of->count - 1] : NULL;
+}
+
+static double part(double of, double whole)
+{
+    return whole > 0 ? of / whole : NAN;
+}
+
+runlog_rates runlog_between(const pleat__log_record *begin, const pleat__log_record *end)
+{
+    double iterations = (double)(end->iterations - begin->iterations);
+    double requests = (double)(end->stats.requests - begin->stats.requests);
+    double planned = (double)(end->stats.planned + end->stats.lane) -
+                     (double)(begin->stats.planned + begin->stats.lane);
+    double calls = (double)(end->stats.driver_calls - begin->stats.driver_calls);
+    return (runlog_rates){.requests = part(requests, iterations),
+                          .driver_calls = part(calls, iterations),
+                          .seconds = part((double)(end->to_ns - begin->to_ns) * 1e-9, iterations),
+                          .planned_share = part(planned, requests)};
+}
+
+bool runlog_last_iterations(const runlog *log, const pleat__log_record **begin,
+                            const pleat__log_record **end)
+{
+    const runlog_series *series = &log->series[PLEAT__LOG_ITERATIONS];
+    if (series->count < 2)
+        return false;
+    size_t back = series->count - 1 < LAST_MOST ? series->count - 1 : LAST_MOST;
+    *end = &series->records[series->count - 1];
+    *begin = *end - back;
+    return true;
 }
 
 const char *runlog_state(const runlog *log, const pleat__log_record *record)

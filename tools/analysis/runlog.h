@@ -10,6 +10,7 @@
 #define PLEAT_TOOLS_RUNLOG_H
 
 #include <runtime/observe/log.h>
+#include <stdbool.h>
 
 #define RUNLOG_COLUMNS_MOST 256u
 #define RUNLOG_STATES_MOST  64u
@@ -46,6 +47,16 @@ void runlog_close(runlog *log);
 
 /* The last record of a series; NULL when it has none. */
 const pleat__log_record *runlog_last(const runlog *log, uint32_t series);
+/* What happened between two records, an iteration; NAN where there is nothing to divide by. */
+typedef struct runlog_rates {
+    double requests, driver_calls, seconds;
+    double planned_share; /* of the requests: in slots or lanes */
+} runlog_rates;
+runlog_rates runlog_between(const pleat__log_record *begin, const pleat__log_record *end);
+/* The records behind which and with which the last whole iterations lie, whose records are 16 at
+ * most; false: there is none. */
+bool runlog_last_iterations(const runlog *log, const pleat__log_record **begin,
+                            const pleat__log_record **end);
 /* A record's state, "" when the policy has none. */
 const char *runlog_state(const runlog *log, const pleat__log_record *record);
 /* "running", "ended", "gone". */

@@ -12,45 +12,32 @@
 #define CHART_ROWS    10
 #define CHART_SECONDS 60.0
 #define CHART_MOST    512
-#define RATE_RECORDS  16 /* the last ones that say how long an iteration takes */
 
 typedef struct figures {
     const pleat__log_record *last; /* of the intervals; NULL: nothing was written yet */
     double seconds;
     uint64_t peak_live, peak_physical;
-    /* The first and the last whole iteration that what follows is the mean of, the first of all
-     * being 1; both 0: there are too few to say. */
+    /* The first and the last whole iteration that `rates` is the mean of, the first of all being 1;
+     * all 0: there are too few to say. */
     uint64_t rated_from, rated_to;
-    double iteration_seconds; /* 0: not known */
-    double calls_per_iteration, planned_share;
+    runlog_rates rates;
 } figures;
 
 static figures figures_of(const runlog *log)
 {
     figures f = {.last = runlog_last(log, PLEAT__LOG_INTERVALS)};
-    const runlog_series *series = &log->series[PLEAT__LOG_ITERATIONS];
+    const pleat__log_record *begin, *end;
     if (f.last == NULL)
         return f;
     f.seconds = (double)f.last->to_ns / SECOND;
     f.peak_live = f.last->stats.peak_live_bytes;
     f.peak_physical = f.last->stats.peak_physical_bytes;
-    if (series->count < 2)
+    if (!runlog_last_iterations(log, &begin, &end) || end->iterations <= begin->iterations)
         return f;
-    const pleat__log_record *end = &series->records[series->count - 1];
-    size_t back = series->count - 1 < RATE_RECORDS ? series->count - 1 : RATE_RECORDS;
-    const pleat__log_record *begin = end - back;
-    double iterations = (double)(end->iterations - begin->iterations);
-    double requests = (double)(end->stats.requests - begin->stats.requests);
-    uint64_t planned = end->stats.planned + end->stats.lane;
-    planned -= begin->stats.planned + begin->stats.lane;
-    if (iterations > 0) {
-        f.rated_from = begin->iterations;
-        f.rated_to = end->iterations - 1;
-        f.iteration_seconds = (double)(end->to_ns - begin->to_ns) / SECOND / iterations;
-        f.calls_per_iteration =
-            (double)(end->stats.driver_calls - begin->stats.driver_calls) / iterations;
-    }
-    f.planned_share = requests > 0 ? (double)planned / requests : 0;
+    f.rated_from = begin->iterations;
+    f.rated_to = end->iterations - 1;
+    f.rates = runlog_between(begin, end);
+    f.rates.planned_share = fmax(f.rates.planned_share, 0); /* of no requests: none */
     return f;
 }
 
@@ -89,10 +76,10 @@ void runview_json(json_writer *json, const char *path, const runlog *log)
         json_uint(json, "iterations", f.last->iterations);
         json_uint(json, "rated_from", f.rated_from);
         json_uint(json, "rated_to", f.rated_to);
-        json_double(json, "iteration_seconds", f.iteration_seconds);
+        json_double(json, "iteration_seconds", f.rates.seconds);
         json_double(json, "efficiency", efficiency(&f));
-        json_double(json, "planned_share", f.planned_share);
-        json_double(json, "iteration_driver_calls", f.calls_per_iteration);
+        json_double(json, "planned_share", f.rates.planned_share);
+        json_double(json, "iteration_driver_calls", f.rates.driver_calls);
         json_uint(json, "limit_bytes", f.last->limit_bytes);
 #define COUNTER_JSON(name, text) json_uint(json, #name, f.last->stats.name);
         PLEAT_COUNTERS(COUNTER_JSON)
@@ -145,9 +132,8 @@ void runview_line(cli_table *table, const runlog *log)
         cli_table_cell(table, 7, "%s", cli_format_size(f.last->limit_bytes, size, sizeof size));
         cli_table_cell(table, 8, "%.2f %%", efficiency(&f) * 100);
         cli_table_cell(table, 9, "%llu", (unsigned long long)f.last->iterations);
-        if (f.iteration_seconds > 0)
-            cli_table_cell(table, 10, "%s",
-                           cli_format_number(f.iteration_seconds, size, sizeof size));
+        if (f.rates.seconds > 0)
+            cli_table_cell(table, 10, "%s", cli_format_number(f.rates.seconds, size, sizeof size));
     }
     cli_table_cell(table, 11, "%s", without_folder(log->command));
 }
@@ -278,10 +264,11 @@ static void put_state(FILE *out, const runlog *log, const figures *f)
     if (several)
         fprintf(out, "mean of iterations %llu to ", (unsigned long long)f->rated_from);
     fprintf(out, several ? "%llu: " : "iteration %llu: ", (unsigned long long)f->rated_to);
-    if (f->iteration_seconds > 0)
-        fprintf(out, "%s s, ", cli_format_number(f->iteration_seconds, text, sizeof text));
+    if (f->rates.seconds > 0)
+        fprintf(out, "%s s, ", cli_format_number(f->rates.seconds, text, sizeof text));
     fprintf(out, "%s driver calls, %.1f %% of requests as planned\n",
-            cli_format_number(f->calls_per_iteration, text, sizeof text), f->planned_share * 100);
+            cli_format_number(f->rates.driver_calls, text, sizeof text),
+            f->rates.planned_share * 100);
 }
 
 static void put_counters(FILE *out, const runlog *log)
