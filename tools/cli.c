@@ -129,6 +129,32 @@ void cli_forget_limits(void)
     }
 }
 
+pleat_result cli_text_begin(cli_text *text, const char *what)
+{
+    *text = (cli_text){.what = what};
+    text->out = open_memstream(&text->bytes, &text->size);
+    return text->out != NULL ? PLEAT_OK
+                             : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %s", what);
+}
+
+pleat_result cli_text_end(cli_text *text, pleat_result result)
+{
+    bool failed = ferror(text->out) != 0;
+    failed |= fclose(text->out) != 0;
+    return failed && result == PLEAT_OK
+               ? pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %s", text->what)
+               : result;
+}
+
+pleat_result cli_text_write(cli_text *text, const char *path, pleat_result result)
+{
+    result = cli_text_end(text, result);
+    if (result == PLEAT_OK)
+        result = pleat__file_write(path, text->bytes, text->size);
+    free(text->bytes);
+    return result;
+}
+
 const char *cli_plural(uint64_t count)
 {
     return count == 1 ? "" : "s";
@@ -243,7 +269,7 @@ const char *cli_format_number(double value, char *buffer, size_t size)
 bool cli_table_begin(cli_table *table, int columns, const char *const *headings)
 {
     *table = (cli_table){.columns = columns};
-    if (!cli_table_row(table))
+    if (columns > CLI_TABLE_COLUMNS || !cli_table_row(table))
         return false;
     for (int c = 0; c < columns; c++)
         cli_table_cell(table, c, "%s", headings[c]);
@@ -332,32 +358,32 @@ static int column_width(const cli_table *table, int column)
 }
 
 /* Column 0 and columns [from, to). */
-static void print_columns(const cli_table *table, int from, int to, FILE *out)
+static void print_columns(const cli_table *table, const int *widths, int from, int to, FILE *out)
 {
     for (int r = 0; r < table->rows; r++) {
         char(*cells)[CLI_TABLE_CELL] = table->cells + (ptrdiff_t)r * table->columns;
         int end = to; /* without empty ones at the row's end */
         while (end > from && cells[end - 1][0] == '\0')
             end--;
-        fprintf(out, "%s%*s", cells[0],
-                end > from ? column_width(table, 0) - width_of(cells[0]) : 0, "");
+        fprintf(out, "%s%*s", cells[0], end > from ? widths[0] - width_of(cells[0]) : 0, "");
         for (int c = from; c < end; c++)
-            fprintf(out, "  %*s%s", column_width(table, c) - width_of(cells[c]), "", cells[c]);
+            fprintf(out, "  %*s%s", widths[c] - width_of(cells[c]), "", cells[c]);
         fputc('\n', out);
     }
 }
 
 void cli_table_end(cli_table *table, FILE *out)
 {
-    int most = wrap_columns(), from = 1;
+    int most = wrap_columns(), from = 1, widths[CLI_TABLE_COLUMNS];
+    for (int c = 0; c < table->columns; c++)
+        widths[c] = column_width(table, c);
     do {
-        int to = from, width = column_width(table, 0);
-        while (to < table->columns &&
-               (most == 0 || to == from || width + 2 + column_width(table, to) <= most))
-            width += 2 + column_width(table, to++);
+        int to = from, width = widths[0];
+        while (to < table->columns && (most == 0 || to == from || width + 2 + widths[to] <= most))
+            width += 2 + widths[to++];
         if (from > 1)
             fputc('\n', out);
-        print_columns(table, from, to, out);
+        print_columns(table, widths, from, to, out);
         from = to;
     } while (from < table->columns);
     cli_table_drop(table);

@@ -74,6 +74,20 @@ const char *cli_plain(const char *text, size_t length, char *buffer, size_t size
 /* A word of a command line as a shell reads it, in quotes where it needs some; in `buffer`. */
 const char *cli_quote(const char *word, char *buffer, size_t size);
 
+/* A text that is shown, or written into a file, when it is whole; until then it is in memory. */
+typedef struct cli_text {
+    FILE *out;        /* what is written goes here */
+    const char *what; /* "the page", for the error where there is no memory */
+    char *bytes;      /* from cli_text_end on: the text, the caller's to free */
+    size_t size;
+} cli_text;
+PLEAT_NODISCARD pleat_result cli_text_begin(cli_text *text, const char *what);
+/* Ends what has begun, and is called whatever came of it, `result`, which is returned where it is
+ * an error. */
+PLEAT_NODISCARD pleat_result cli_text_end(cli_text *text, pleat_result result);
+/* The same, and writes the file where all went well; frees the text. */
+PLEAT_NODISCARD pleat_result cli_text_write(cli_text *text, const char *path, pleat_result result);
+
 /* What makes a noun one of several: "" or "s". */
 const char *cli_plural(uint64_t count);
 
@@ -93,7 +107,8 @@ const char *cli_format_size_like(uint64_t bytes, uint64_t like, char *buffer, si
 /* A figure of four digits, "0.0237", "1.5", "728100": never a power of ten. Returns `buffer`. */
 const char *cli_format_number(double value, char *buffer, size_t size);
 
-#define CLI_TABLE_CELL 48 /* bytes; longer texts are cut */
+#define CLI_TABLE_CELL    48 /* bytes; longer texts are cut */
+#define CLI_TABLE_COLUMNS 16 /* at most */
 
 /* A table for a terminal: rows of text, columns padded; the first column left, the others right. */
 typedef struct cli_table {

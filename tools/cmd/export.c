@@ -20,7 +20,6 @@
 #include <internal/error.h>
 #include <internal/range.h>
 #include <internal/utf8.h>
-#include <plan/base/file.h>
 #include <plan/trace/import.h>
 
 #include <stdlib.h>
@@ -269,17 +268,10 @@ static exporter find_form(const char *name)
 
 static pleat_result write_file(const options *o, const pleat_trace *trace, size_t *size)
 {
-    char *text = NULL;
-    FILE *out = open_memstream(&text, size);
-    if (out == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", o->output);
-    pleat_result result = o->write(trace, out);
-    bool failed = ferror(out) != 0;
-    if ((fclose(out) != 0 || failed) && result == PLEAT_OK)
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", o->output);
-    if (result == PLEAT_OK)
-        result = pleat__file_write(o->output, text, *size);
-    free(text);
+    cli_text text;
+    PLEAT_TRY(cli_text_begin(&text, o->output));
+    pleat_result result = cli_text_write(&text, o->output, o->write(trace, text.out));
+    *size = text.size;
     return result;
 }
 

@@ -18,13 +18,11 @@
 #include <tools/words.h>
 
 #include <internal/error.h>
-#include <plan/base/file.h>
 #include <plan/fold/handover_table.h>
 #include <plan/planner.h>
 #include <plan/trace/import.h>
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct arguments {
@@ -370,20 +368,12 @@ static void dump_sequence(FILE *file, const char *name, const pleat_plan *plan,
 
 static pleat_result dump(const pleat_plan *plan, const char *path)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *file = open_memstream(&text, &size);
-    if (file == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", path);
-    fputs("sequence,request,size,lower,upper,place,class,phase,stream\n", file);
-    dump_sequence(file, "first", plan, &plan->first, plan->first.slot_count);
-    dump_sequence(file, "steady", plan, &plan->steady, pleat__iteration_slots(plan));
-    bool failed = ferror(file) != 0;
-    failed |= fclose(file) != 0;
-    pleat_result result = failed ? pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", path)
-                                 : pleat__file_write(path, text, size);
-    free(text);
-    return result;
+    cli_text text;
+    PLEAT_TRY(cli_text_begin(&text, "the layout"));
+    fputs("sequence,request,size,lower,upper,place,class,phase,stream\n", text.out);
+    dump_sequence(text.out, "first", plan, &plan->first, plan->first.slot_count);
+    dump_sequence(text.out, "steady", plan, &plan->steady, pleat__iteration_slots(plan));
+    return cli_text_write(&text, path, PLEAT_OK);
 }
 
 static bool speaks_of_several(const struct arguments *arguments)

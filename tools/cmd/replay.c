@@ -10,11 +10,9 @@
 #include <tools/words.h>
 
 #include <internal/error.h>
-#include <plan/base/file.h>
 #include <plan/base/plan.h>
 #include <runtime/base/policy.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct options {
@@ -133,73 +131,51 @@ static int finish(const options *o, const replay_result *r)
     return r->canary_errors > 0 || grew ? CLI_NO : CLI_DONE;
 }
 
-/* What the run dumps, until it is whole. */
-typedef struct dump {
-    char *text;
-    size_t size;
-} dump;
-
-static pleat_result begin_dump(options *o, dump *d)
-{
-    if (o->dump == NULL)
-        return PLEAT_OK;
-    size_t length = strlen(o->dump);
-    bool json = length >= 5 && strcmp(o->dump + length - 5, ".json") == 0;
-    o->replay.dump_format = json ? PLEAT_DUMP_JSON : PLEAT_DUMP_TEXT;
-    o->replay.dump = open_memstream(&d->text, &d->size);
-    return o->replay.dump != NULL
-               ? PLEAT_OK
-               : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", o->dump);
-}
-
-/* Writes the file where the run went well. */
-static pleat_result end_dump(options *o, dump *d, pleat_result result)
-{
-    if (o->replay.dump == NULL)
-        return result;
-    if (fclose(o->replay.dump) != 0 && result == PLEAT_OK)
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for '%s'", o->dump);
-    o->replay.dump = NULL;
-    if (result == PLEAT_OK)
-        result = pleat__file_write(o->dump, d->text, d->size);
-    free(d->text);
-    return result;
-}
-
-static pleat_result run(const options *o, const pleat_trace *trace, replay_result *r)
+static pleat_result run(const options *o, const replay_options *asked, const pleat_trace *trace,
+                        replay_result *r)
 {
     const char *const paths[] = {o->trace, o->other};
-    pleat_result result = replay_run(trace, &o->replay, r);
+    pleat_result result = replay_run(trace, asked, r);
     return result == PLEAT_E_INPUT ? cli_in_files(result, paths, o->other != NULL ? 2 : 1) : result;
+}
+
+/* And writes what the run dumps, where it went well. */
+static pleat_result run_and_dump(const options *o, const replay_options *asked,
+                                 const pleat_trace *trace, replay_result *r)
+{
+    char path[DEVICE_PATH_MOST];
+    replay_options dumping = *asked;
+    cli_text text;
+    if (o->dump == NULL)
+        return run(o, asked, trace, r);
+    device_path(o->dump, trace, path);
+    size_t length = strlen(path);
+    bool json = length >= 5 && strcmp(path + length - 5, ".json") == 0;
+    PLEAT_TRY(cli_text_begin(&text, "the dump"));
+    dumping.dump = text.out;
+    dumping.dump_format = json ? PLEAT_DUMP_JSON : PLEAT_DUMP_TEXT;
+    return cli_text_write(&text, path, run(o, &dumping, trace, r));
 }
 
 static int replay(void *self, pleat_trace *trace, int device)
 {
-    options *o = self;
+    const options *o = self;
+    replay_options asked = o->replay;
     pleat_trace *other = NULL;
     pleat_plan *plan = NULL;
     replay_result r;
-    dump d = {0};
-    char dump_path[DEVICE_PATH_MOST];
-    const char *wanted = o->dump;
     pleat_result result = PLEAT_OK;
-    if (wanted != NULL)
-        o->dump = device_path(wanted, trace, dump_path);
     if (o->other != NULL)
         result = device_import(o->other, device, NULL, &other);
-    o->replay.other = other;
+    asked.other = other;
     if (result == PLEAT_OK)
-        result = replay_plan_open(trace, o->replay.policy, o->plan, &plan);
-    o->replay.plan = plan;
+        result = replay_plan_open(trace, asked.policy, o->plan, &plan);
+    asked.plan = plan;
     if (plan != NULL && plan->answers_only && !o->json)
         puts("The plan " PLAN_IS_NOT_FOLLOWED ".");
     if (result == PLEAT_OK)
-        result = begin_dump(o, &d);
-    if (result == PLEAT_OK)
-        result = run(o, trace, &r);
-    result = end_dump(o, &d, result);
+        result = run_and_dump(o, &asked, trace, &r);
     int code = result == PLEAT_OK ? finish(o, &r) : cli_failed("replay", result);
-    o->dump = wanted;
     pleat_plan_free(plan);
     pleat_trace_free(other);
     pleat_trace_free(trace);

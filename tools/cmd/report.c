@@ -32,15 +32,11 @@ typedef struct subject {
 } subject;
 
 /* The caller frees it. */
-static pleat_result figures_of(const options *o, const subject *s, char **text)
+static pleat_result figures_of(const options *o, const subject *s, cli_text *text)
 {
-    size_t size;
     json_writer json;
-    *text = NULL;
-    FILE *out = open_memstream(text, &size);
-    if (out == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the figures");
-    json_begin(&json, out);
+    PLEAT_TRY(cli_text_begin(text, "the figures"));
+    json_begin(&json, text->out);
     json_object(&json, NULL);
     if (s->job != NULL) {
         json_string(&json, "trace", o->trace);
@@ -54,8 +50,7 @@ static pleat_result figures_of(const options *o, const subject *s, char **text)
     }
     json_end_object(&json);
     json_finish(&json);
-    return fclose(out) == 0 ? PLEAT_OK
-                            : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the figures");
+    return cli_text_end(text, PLEAT_OK);
 }
 
 static const char *base_name(const char *path)
@@ -75,22 +70,22 @@ static void say_written(const options *o, const subject *s)
 
 static pleat_result write_report(const options *o, const subject *s)
 {
-    char *figures;
+    cli_text figures;
     progress_note("writing");
     pleat_result result = figures_of(o, s, &figures);
     const page_content content = {.job = s->job,
                                   .run = s->run,
                                   .growth = s->growth,
                                   .name = base_name(s->job != NULL ? o->trace : o->log),
-                                  .figures = figures};
+                                  .figures = figures.bytes};
     if (result == PLEAT_OK && o->output != NULL)
         result = page_write(&content, o->output);
     progress_whole_end();
     if (result == PLEAT_OK && o->json)
-        fputs(figures, stdout);
+        fputs(figures.bytes, stdout);
     else if (result == PLEAT_OK)
         say_written(o, s);
-    free(figures);
+    free(figures.bytes);
     return result;
 }
 

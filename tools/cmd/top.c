@@ -201,18 +201,16 @@ static screen screen_now(bool once)
 static void draw(const screen *on, const char *frame)
 {
     int row = 0;
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
+    cli_text text;
+    if (cli_text_begin(&text, "a frame") != PLEAT_OK)
         return; /* the next frame may have memory */
-    wrap_lines(out, frame, on->columns);
-    if (fclose(out) != 0) {
-        free(text);
+    wrap_lines(text.out, frame, on->columns);
+    if (cli_text_end(&text, PLEAT_OK) != PLEAT_OK) {
+        free(text.bytes);
         return;
     }
     fputs("\033[H", stdout);
-    for (const char *line = text; *line != '\0'; row++) {
+    for (const char *line = text.bytes; *line != '\0'; row++) {
         int length = (int)strcspn(line, "\n");
         if (on->rows > 0 && row + 1 >= on->rows)
             break;
@@ -220,7 +218,7 @@ static void draw(const screen *on, const char *frame)
         line += length + (line[length] == '\n');
     }
     fputs("\033[J", stdout);
-    free(text);
+    free(text.bytes);
 }
 
 static void on_signal(int number)
@@ -299,19 +297,14 @@ static pleat_result put_frame(const options *o, const screen *on, FILE *out, boo
 
 static pleat_result show_frame(const options *o, const screen *on, bool *over)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a frame");
-    pleat_result result = put_frame(o, on, out, over);
-    if (fclose(out) != 0 && result == PLEAT_OK)
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a frame");
+    cli_text text;
+    PLEAT_TRY(cli_text_begin(&text, "a frame"));
+    pleat_result result = cli_text_end(&text, put_frame(o, on, text.out, over));
     if (result == PLEAT_OK && on->terminal)
-        draw(on, text);
+        draw(on, text.bytes);
     else if (result == PLEAT_OK)
-        fputs(text, stdout);
-    free(text);
+        fputs(text.bytes, stdout);
+    free(text.bytes);
     return result;
 }
 

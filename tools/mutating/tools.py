@@ -96,7 +96,7 @@ MUTANTS = (
     ("log-gzipped", "a gzipped log is told from one that can be read",
      "tools/replay/log_kind.c", "gzdirect(file) ?", "gzdirect(file) || true ?", "command_files"),
     ("device-null", "a device whose run failed is null in JSON",
-     "tools/replay/devices.c", "size > 0 ? text : \"null\"", "size > 0 ? text : \"\"", "command_files"),
+     "tools/replay/devices.c", "kept.bytes : \"null\"", "kept.bytes : \"\"", "command_files"),
     ("virtual-at-once", "virtual memory is counted when it is mapped",
      "tools/replay/timed_vmm.c", "while (now > most && ", "while (now > most + now && ", "compare"),
     # ---- commands ----

@@ -191,21 +191,20 @@ static int run_one(const device_run *run, int device)
 /* A run that fails tells standard error why and prints no object: null stands in its place. */
 static int run_json(const device_run *run, int device)
 {
-    char *text = NULL;
-    size_t size = 0;
+    cli_text kept;
     int code = CLI_DONE;
-    FILE *out = stdout, *kept = open_memstream(&text, &size);
-    if (kept != NULL) {
-        stdout = kept;
+    FILE *out = stdout;
+    pleat_result result = cli_text_begin(&kept, "JSON");
+    if (result == PLEAT_OK) {
+        stdout = kept.out;
         code = run_one(run, device);
         stdout = out;
+        result = cli_text_end(&kept, PLEAT_OK);
     }
-    if (kept == NULL || fclose(kept) != 0) {
-        code = cli_failed(run->command, pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for JSON"));
-        size = 0;
-    }
-    fputs(size > 0 ? text : "null", stdout);
-    free(text);
+    if (result != PLEAT_OK)
+        code = cli_failed(run->command, result);
+    fputs(result == PLEAT_OK && kept.size > 0 ? kept.bytes : "null", stdout);
+    free(kept.bytes);
     return code;
 }
 

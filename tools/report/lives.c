@@ -9,6 +9,7 @@
  */
 #include <tools/report/lives.h>
 
+#include <tools/cli.h>
 #include <tools/report/arrays.h>
 
 #include <internal/error.h>
@@ -155,13 +156,10 @@ static void put_stack(frames *f, json_writer *texts, json_writer *stacks, const 
 
 static pleat_result put_lists(const footprint *f, frames *known, FILE *out)
 {
-    char *text = NULL;
-    size_t size;
+    cli_text list; /* of frames, while stacks are written */
     json_writer texts, stacks;
-    FILE *list = open_memstream(&text, &size); /* of frames, while stacks are written */
-    if (list == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page's stacks");
-    json_begin(&texts, list);
+    PLEAT_TRY(cli_text_begin(&list, "the page's stacks"));
+    json_begin(&texts, list.out);
     json_array(&texts, NULL);
     fputs(",\"stacks\":", out);
     json_begin(&stacks, out);
@@ -170,12 +168,10 @@ static pleat_result put_lists(const footprint *f, frames *known, FILE *out)
         put_stack(known, &texts, &stacks, pleat_trace_site(f->trace, s));
     json_end_array(&stacks);
     json_end_array(&texts);
-    pleat_result result =
-        fclose(list) == 0 ? PLEAT_OK
-                          : pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page's stacks");
+    pleat_result result = cli_text_end(&list, PLEAT_OK);
     if (result == PLEAT_OK)
-        fprintf(out, ",\"frames\":%s", text);
-    free(text);
+        fprintf(out, ",\"frames\":%s", list.bytes);
+    free(list.bytes);
     return result;
 }
 

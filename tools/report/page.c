@@ -20,7 +20,6 @@
 #include <tools/words.h>
 
 #include <internal/error.h>
-#include <plan/base/file.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -779,18 +778,14 @@ static pleat_result put_part(const page *p, const char *name, size_t length)
 /* The data in its own buffer, because no `<` may stand in it either. */
 static pleat_result put_data_part(const page *p)
 {
-    char *text = NULL;
-    size_t size;
+    cli_text text;
     page data = *p;
-    data.out = open_memstream(&text, &size);
-    if (data.out == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page's data");
-    pleat_result result = put_data(&data);
-    if (fclose(data.out) != 0 && result == PLEAT_OK)
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page's data");
+    PLEAT_TRY(cli_text_begin(&text, "the page's data"));
+    data.out = text.out;
+    pleat_result result = cli_text_end(&text, put_data(&data));
     if (result == PLEAT_OK)
-        put_json(p->out, text);
-    free(text);
+        put_json(p->out, text.bytes);
+    free(text.bytes);
     return result;
 }
 
@@ -831,22 +826,13 @@ static pleat_result fill_page(const page *p)
 
 pleat_result page_write(const page_content *content, const char *path)
 {
-    char *text = NULL;
-    size_t size;
-    page p = {.f = content->job,
-              .run = content->run,
-              .growth = content->growth,
-              .name = content->name,
-              .figures = content->figures};
-    p.out = open_memstream(&text, &size);
-    if (p.out == NULL)
-        return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page");
-    pleat_result result = fill_page(&p);
-    bool failed = ferror(p.out) != 0;
-    if ((fclose(p.out) != 0 || failed) && result == PLEAT_OK)
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the page");
-    if (result == PLEAT_OK)
-        result = pleat__file_write(path, text, size);
-    free(text);
-    return result;
+    cli_text text;
+    PLEAT_TRY(cli_text_begin(&text, "the page"));
+    const page p = {.f = content->job,
+                    .run = content->run,
+                    .growth = content->growth,
+                    .name = content->name,
+                    .figures = content->figures,
+                    .out = text.out};
+    return cli_text_write(&text, path, fill_page(&p));
 }
