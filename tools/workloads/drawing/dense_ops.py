@@ -71,14 +71,7 @@ class Dense(Graph):
             return x
         (y,) = self.run([x], [(x.shape, item)], us=cost(x.count * (x.item + item)))
         if self.needs(x):
-            size, moved = x.size, x.count * (x.item + item)
-
-            def rule(back, gradients):
-                result = back.alloc(size)
-                back.spend(cost(moved))
-                return [result]
-
-            self.node(rule, [x], [y], [])
+            self.node(self.passing_copy(x, x.count * (x.item + item)), [x], [y], [])
         return y
 
     # ---- views ----
@@ -94,14 +87,7 @@ class Dense(Graph):
         """Views of x along a side; the gradient is put together anew (split, chunk, unbind)."""
         outputs = [Tensor(x.storage, shape_of(size), x.item) for size in sizes]
         if x.source is not None:
-            total = x.size
-
-            def rule(back, gradients):
-                result = back.alloc(total)
-                back.spend(cost(2 * total))
-                return [result]
-
-            self.node(rule, [x], outputs, [])
+            self.node(self.passing_copy(x), [x], outputs, [])
         return outputs
 
     def permuted(self, x):
@@ -115,14 +101,7 @@ class Dense(Graph):
         """A part of x of this shape by indexing: the gradient is zeros but for it."""
         y = Tensor(x.storage, shape, x.item)
         if x.source is not None:
-            total = x.size
-
-            def rule(back, gradients):
-                result = back.alloc(total)
-                back.spend(cost(total))
-                return [result]
-
-            self.node(rule, [x], [y], [])
+            self.node(self.passing_copy(x, x.size), [x], [y], [])
         return y
 
     def contiguous(self, x, shape=None):
@@ -155,12 +134,14 @@ class Dense(Graph):
             self.node(self.passing_copy(x), [x], [y], [])
         return y
 
-    def passing_copy(self, x):
-        size = x.size
+    def passing_copy(self, x, moved=None):
+        """The rule of a gradient that is made anew, as large as x, by moving so many bytes [reading
+        as many as it writes]."""
+        size, moved = x.size, 2 * x.size if moved is None else moved
 
         def rule(back, gradients):
             result = back.alloc(size)
-            back.spend(cost(2 * size))
+            back.spend(cost(moved))
             return [result]
 
         return rule

@@ -17,6 +17,8 @@ this shape:
 
 import heapq
 
+from drawing.parameter import Shaped
+
 # Kinds of steps: (ALLOC, slot, bytes), (FREE, slot, 0), (WORK, bytes of each, 0),
 # (SPEND, microseconds, 0), (ONCE, workspaces' name, 0), (GRAD, parameter, slot),
 # (SIDE, slot, bytes) on another stream, (REDUCE, parameters, 0)
@@ -77,7 +79,7 @@ class Part:
         return self.whole.slot
 
 
-class Tensor:
+class Tensor(Shaped):
     """A view of a storage. `source`: (node, which output), a Leaf, or None without a gradient."""
 
     __slots__ = ("storage", "shape", "item", "source")
@@ -87,17 +89,6 @@ class Tensor:
         self.shape = shape
         self.item = item
         self.source = source
-
-    @property
-    def count(self):
-        count = 1
-        for side in self.shape:
-            count *= side
-        return count
-
-    @property
-    def size(self):
-        return self.count * self.item
 
 
 class Leaf:
