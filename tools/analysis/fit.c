@@ -29,6 +29,9 @@ const char fit_assumption[] =
     "assuming that weights, gradients, optimizer states and the optimizer's step stay as they are, "
     "and all else grows with the microbatch: a second recording, at another microbatch, tells";
 
+const char fit_device_assumed[] =
+    " (an H200's: the recording does not say what its device has; -d SIZE|GPU does)";
+
 /* ---- the units ---- */
 
 /* One microbatch more, or a few of many; `otherwise` where it is not said how many there are. */

@@ -22,6 +22,8 @@
 
 /* What SCALE assumes, for people. */
 extern const char fit_assumption[];
+/* What is said behind the device's memory where nobody says how much it has. */
+extern const char fit_device_assumed[];
 
 typedef struct fit {
     pleat__arena *arena;

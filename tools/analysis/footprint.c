@@ -4,6 +4,7 @@
 #include <tools/analysis/footprint.h>
 #include <tools/analysis/plan_json.h>
 #include <tools/analysis/sites.h>
+#include <tools/cli.h>
 
 #include <internal/error.h>
 #include <internal/utf8.h>
@@ -355,6 +356,23 @@ uint32_t footprint_iteration_at(const footprint *f, uint32_t position)
     while (iteration < f->requests.mark_count && f->requests.marks[iteration] <= position)
         iteration++;
     return iteration;
+}
+
+const char *footprint_steps(const footprint_policy *p, uint64_t like, char text[FOOTPRINT_STEPS])
+{
+    char split[48];
+    int length = snprintf(text, FOOTPRINT_STEPS, "It took these in %u step%s", p->growths,
+                          cli_plural(p->growths));
+    size_t room = FOOTPRINT_STEPS - (size_t)length;
+    if (p->split_growths > 0)
+        snprintf(
+            text + length, room,
+            "; in %u of them, by %s together, as much as was asked for lay idle, but in pieces "
+            "or in blocks kept for other sizes (fragmentation)",
+            p->split_growths, cli_format_size_like(p->split_bytes, like, split, sizeof split));
+    else
+        snprintf(text + length, room, ", in none of which as much as was asked for lay idle");
+    return text;
 }
 
 uint64_t footprint_waste(const footprint *f, const footprint_policy *policy)

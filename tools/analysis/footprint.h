@@ -123,6 +123,11 @@ const char *footprint_phase(const footprint *footprint, uint16_t phase, char *bu
 uint16_t footprint_phase_at(const footprint *footprint, uint32_t position);
 /* The iteration that a position lies in, from 1; 0 before the first. */
 uint32_t footprint_iteration_at(const footprint *footprint, uint32_t position);
+/* "It took these in 58 steps; in 57 of them ...", sizes in the unit of `like`: how a policy grew
+ * beyond max-live, where it did. At most FOOTPRINT_STEPS bytes, in `text`. */
+#define FOOTPRINT_STEPS 256
+const char *footprint_steps(const footprint_policy *policy, uint64_t like,
+                            char text[FOOTPRINT_STEPS]);
 /* Physical memory that `policy` holds beyond max-live, or 0. */
 uint64_t footprint_waste(const footprint *footprint, const footprint_policy *policy);
 /* NULL when it was not run. */

@@ -315,9 +315,7 @@ static void print_fits(const options *o, const findings *f)
         return;
     printf("\nfits: the largest microbatch in %s%s, ",
            cli_format_size(f->fit.device_bytes, device, sizeof device),
-           f->device_assumed
-               ? " (an H200's: the recording does not say what its device has; -d SIZE|GPU does)"
-               : "");
+           f->device_assumed ? fit_device_assumed : "");
     if (o->named.count > 0)
         printf("where %s's is %llu\n", o->path_count > 1 ? "the first recording" : "the recording",
                (unsigned long long)o->microbatches[0]);
@@ -354,29 +352,10 @@ static void print_growth(const options *o, const findings *f, int before, int af
 static void print_verdict(const options *o, const findings *f)
 {
     int native = find(o, "native"), pleat = find(o, "pleat");
-    char was[48], is[48], less[48];
     if (native < 0 || pleat < 0)
         return;
-    const replay_result *before = &f->results[native], *after = &f->results[pleat];
-    cli_format_size(before->peak_physical_bytes, was, sizeof was);
-    cli_format_size_like(after->peak_physical_bytes, before->peak_physical_bytes, is, sizeof is);
     putchar('\n');
-    if (after->oom) {
-        printf("This job does not fit under Pleat with this much memory.");
-    } else if (before->oom) {
-        printf("This job runs out of memory under PyTorch's native allocator; under Pleat it takes "
-               "%s.",
-               is);
-    } else if (after->peak_physical_bytes < before->peak_physical_bytes) {
-        uint64_t saved = before->peak_physical_bytes - after->peak_physical_bytes;
-        cli_format_size_like(saved, before->peak_physical_bytes, less, sizeof less);
-        printf("Pleat holds this job in %s where PyTorch's native allocator takes %s: %s (%.1f %%) "
-               "less.",
-               is, was, less, 100.0 * (double)saved / (double)before->peak_physical_bytes);
-    } else {
-        printf("Pleat would save this job nothing: it takes %s, PyTorch's native allocator %s.", is,
-               was);
-    }
+    replay_verdict(stdout, &f->results[native], &f->results[pleat], "", "");
     print_growth(o, f, native, pleat);
     putchar('\n');
 }

@@ -41,9 +41,7 @@ static double share(uint64_t part, uint64_t whole)
 /* Where nobody says what memory the device has. */
 static const char *device_note(const growth *g)
 {
-    return g->device_assumed
-               ? " (an H200's: the recording does not say what its device has; -d SIZE|GPU does)"
-               : "";
+    return g->device_assumed ? fit_device_assumed : "";
 }
 
 /* A phase's name, for a terminal. */
@@ -142,7 +140,7 @@ static void say_most(const footprint *f, const footprint_policy *p)
 static void say_native(const footprint *f, const growth *g)
 {
     const footprint_policy *p = footprint_find(f, "native");
-    char sizes[2][48];
+    char sizes[2][48], steps[FOOTPRINT_STEPS];
     uint64_t waste = footprint_waste(f, p);
     printf("\nPyTorch's native allocator\n");
     if (p->result.oom)
@@ -153,15 +151,8 @@ static void say_native(const footprint *f, const growth *g)
         printf("  It takes %s: %s (%.1f %%) beyond what is live.\n",
                text_of(f, p->result.peak_physical_bytes, sizes, 0), text_of(f, waste, sizes, 1),
                share(waste, p->result.peak_physical_bytes));
-    if (p->growths > 0 && p->split_growths > 0)
-        printf("  It took these in %u step%s; in %u of them, by %s together, as much as was asked "
-               "for lay idle, but in pieces or in blocks kept for other sizes (fragmentation).\n",
-               p->growths, cli_plural(p->growths), p->split_growths,
-               text_of(f, p->split_bytes, sizes, 0));
-    else if (p->growths > 0)
-        printf(
-            "  It took these in %u step%s, in none of which as much as was asked for lay idle.\n",
-            p->growths, cli_plural(p->growths));
+    if (p->growths > 0)
+        printf("  %s.\n", footprint_steps(p, f->max_live_bytes, steps));
     say_culprits(f, p);
     if (!p->result.oom)
         say_most(f, p);

@@ -153,6 +153,11 @@ uint64_t replay_peak_live(const pleat_trace *trace);
 PLEAT_NODISCARD pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
                                         replay_result *result);
 
+/* The sentence that a reader takes away: what Pleat takes for the job, and the native allocator.
+ * `strong`, `weak`: what stands before and behind the figures that count. */
+void replay_verdict(FILE *out, const replay_result *native, const replay_result *pleat,
+                    const char *strong, const char *weak);
+
 /* The object's members, keys of docs/reference.md; those of one iteration's times. */
 void replay_json(json_writer *json, const replay_result *result);
 void replay_times_json(json_writer *json, const replay_times *times);

@@ -473,26 +473,17 @@ static void put_culprit(const page *p, const footprint_group *g)
 static void put_waste(const page *p)
 {
     const footprint_policy *native = footprint_find(p->f, "native");
-    char waste[48], split[48];
+    char waste[48], steps[FOOTPRINT_STEPS];
     if (native == NULL || native->result.oom || native->growths == 0)
         return;
     uint64_t bytes = footprint_waste(p->f, native);
     fprintf(
         p->out,
         "<p>PyTorch's native allocator takes <strong>%s</strong> (%.1f %%) beyond what is live. "
-        "It took these in %u step%s",
+        "%s. It took:</p><ul>\n",
         cli_format_size(bytes, waste, sizeof waste),
-        100.0 * (double)bytes / (double)native->result.peak_physical_bytes, native->growths,
-        cli_plural(native->growths));
-    if (native->split_growths > 0)
-        fprintf(p->out,
-                "; in %u of them, by %s together, as much as was asked for lay idle, but in pieces "
-                "or in blocks kept for other sizes (fragmentation)",
-                native->split_growths,
-                cli_format_size_like(native->split_bytes, bytes, split, sizeof split));
-    else
-        fputs(", in none of which as much as was asked for lay idle", p->out);
-    fputs(". It took:</p><ul>\n", p->out);
+        100.0 * (double)bytes / (double)native->result.peak_physical_bytes,
+        footprint_steps(native, bytes, steps));
     for (int i = 0; i < native->culprit_count; i++)
         put_culprit(p, &native->culprits[i]);
     fputs("</ul>\n", p->out);
@@ -581,37 +572,14 @@ static void put_peak(const page *p)
     fputs("</tbody></table>\n", p->out);
 }
 
-/* The sentence that a reader takes away. */
 static void put_verdict(const page *p)
 {
     const footprint_policy *native = footprint_find(p->f, "native");
     const footprint_policy *pleat = footprint_find(p->f, "pleat");
-    char was[48], is[48], less[48];
     if (native == NULL || pleat == NULL)
         return;
-    uint64_t before = native->result.peak_physical_bytes, after = pleat->result.peak_physical_bytes;
-    cli_format_size(before, was, sizeof was);
-    cli_format_size_like(after, before, is, sizeof is);
-    cli_format_size_like(before > after ? before - after : 0, before, less, sizeof less);
     fputs("<p class=verdict>", p->out);
-    if (pleat->result.oom)
-        fputs("This job does not fit under Pleat with this much memory.", p->out);
-    else if (native->result.oom)
-        fprintf(p->out,
-                "This job runs out of memory under PyTorch's native allocator; under Pleat "
-                "it takes <strong>%s</strong>.",
-                is);
-    else if (after < before)
-        fprintf(
-            p->out,
-            "Pleat holds this job in <strong>%s</strong> where PyTorch's native allocator takes "
-            "%s: <strong>%s (%.1f %%) less</strong>.",
-            is, was, less, 100.0 * (double)(before - after) / (double)before);
-    else
-        fprintf(p->out,
-                "Pleat would save this job nothing: it takes %s, PyTorch's native allocator "
-                "%s.",
-                is, was);
+    replay_verdict(p->out, &native->result, &pleat->result, "<strong>", "</strong>");
     fputs("</p>", p->out);
 }
 
@@ -645,7 +613,7 @@ static void put_room(const page *p)
     const growth *g = p->growth;
     char device[48], words[GROWTH_WORDS];
     fprintf(p->out, "<p>In %s%s: ", cli_format_size(g->device_bytes, device, sizeof device),
-            g->device_assumed ? " (the recording does not say what its device has)" : "");
+            g->device_assumed ? fit_device_assumed : "");
     fprintf(p->out, "under Pleat %s; ", growth_words(&g->pleat, words));
     fprintf(p->out, "under the native allocator %s", growth_words(&g->native, words));
     fprintf(p->out, " <span class=soft>(%s)</span>.</p>\n",
