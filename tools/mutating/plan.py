@@ -138,6 +138,8 @@ MUTANTS = (
      "plan/sizes/fit.c", "count_different(f) > 2", "count_different(f) > 1", "plan_elastic_fit"),
     ("recipe-corner", "two numbers that together make far more than was recorded are none of the job",
      "plan/sizes/fit.c", "corner / CORNER <= most", "corner / CORNER / CORNER <= most", "plan_elastic_fit"),
+    ("height-of-all", "what an algorithm reached is of all streams",
+     "plan/place/portfolio.c", "wanted ? height : 0", "wanted ? height : report->heights[algorithm]", "plan_place"),
     ("sums-rows", "sums that are the same at every x, with as many blocks, are none that have stopped growing",
      "plan/sizes/sums.c", "blocks_of(other) != blocks_of(w) && ", "", "plan_sums"),
     ("sums-contradicted", "a bound that a recorded workspace is beyond is none",

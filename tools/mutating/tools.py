@@ -37,6 +37,8 @@ MUTANTS = (
     ("copy-overflow", "a copy of more nanoseconds than are counted is not hidden",
      "tools/analysis/recompute.c", "return ns < (double)UINT64_MAX ? (uint64_t)ns : UINT64_MAX;",
      "return ns < (double)UINT64_MAX ? (uint64_t)ns : 0;", "explain_budget"),
+    ("nothing-grows", "where nothing shows what grows no growth is told",
+     "tools/analysis/fit.c", "any ? SCALE_MOST * f->own : f->own", "SCALE_MOST * f->own", "explain"),
     ("trial-places", "a plan without a place for many of its own recording's requests is not followed",
      "tools/analysis/plan_trial.c", "with->planned_share < 1 - 1.0 / NEARLY ?",
      "with->planned_share < -1.0 / NEARLY ?", "command_plan"),
