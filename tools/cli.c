@@ -301,13 +301,9 @@ static void fit(char *cell, const char *text)
     snprintf(cell, CLI_TABLE_CELL, "%.*s%s", (int)used, plain, cut ? ellipsis : "");
 }
 
-/* Columns that a terminal gives it: characters, not bytes. */
 static int width_of(const char *cell)
 {
-    int width = 0;
-    for (; *cell != '\0'; cell++)
-        width += ((unsigned char)*cell & 0xc0) != 0x80;
-    return width;
+    return wrap_width(cell, strlen(cell));
 }
 
 void cli_table_cell(cli_table *table, int column, const char *format, ...)

@@ -53,10 +53,7 @@ static void print_option(FILE *out, const cli_option *option)
     int length = snprintf(left, sizeof left, option->letter ? "  -%c, " : "      ", option->letter);
     snprintf(left + length, sizeof left - (size_t)length, "--%s%s%s", option->name,
              option->argument ? " " : "", option->argument ? option->argument : "");
-    /* "…" takes three bytes and one column. */
-    int wide = 0;
-    for (const char *c = left; *c != '\0'; c++)
-        wide += ((unsigned char)*c & 0xc0) != 0x80;
+    int wide = wrap_width(left, strlen(left));
     bool fits = wide + 2 <= HELP_COLUMN; /* what reads this knows columns by two spaces */
     fprintf(out, "%s%s%*s", left, fits ? "" : "\n", fits ? HELP_COLUMN - wide : HELP_COLUMN, "");
     for (const char *line = option->help; line != NULL;) {

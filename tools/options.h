@@ -119,6 +119,9 @@ typedef struct cli_option {
 
 /* Those that several subcommands have. */
 #define OPTION_JSON(VALUE) OPTION_FLAG('j', "json", VALUE, "one JSON object on standard output")
+#define OPTION_BACKEND(VALUE)                                                                      \
+    OPTION_CHOICE('b', "backend", VALUE, "NAME", "host|cuda",                                      \
+                  "host, which needs no GPU, or cuda (host)")
 #define OPTION_BUDGET(VALUE)                                                                       \
     OPTION_BYTES('B', "budget", VALUE, "SIZE", CLI_LEAST_MEMORY, "never more memory than this")
 #define OPTION_POLICIES(VALUE)                                                                     \

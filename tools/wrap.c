@@ -44,7 +44,7 @@ static bool begins_character(char byte)
     return ((unsigned char)byte & 0xc0) != 0x80;
 }
 
-static int width_of(const char *text, size_t length)
+int wrap_width(const char *text, size_t length)
 {
     int width = 0;
     for (size_t i = 0; i < length; i++)
@@ -111,9 +111,9 @@ static size_t prefix(const char *text, size_t length, int columns)
 static size_t take(const char *text, size_t length, int left, const layout *as)
 {
     size_t taken = word_end(text, length, 0);
-    while (taken < length && width_of(text, taken) <= left) {
+    while (taken < length && wrap_width(text, taken) <= left) {
         size_t begin = skip_spaces(text, length, taken), end = word_end(text, length, taken);
-        if (width_of(text, end) > left && width_of(text + begin, end - begin) <= as->columns)
+        if (wrap_width(text, end) > left && wrap_width(text + begin, end - begin) <= as->columns)
             return taken;
         taken = end;
     }
@@ -123,7 +123,7 @@ static size_t take(const char *text, size_t length, int left, const layout *as)
 /* Columns that a line is set in by: fewer where its first word needs them. */
 static int fitting(const char *line, size_t length, int indent, int columns)
 {
-    int width = width_of(line, word_end(line, length, 0));
+    int width = wrap_width(line, word_end(line, length, 0));
     return width <= columns && width + indent > columns ? columns - width : indent;
 }
 
@@ -134,7 +134,7 @@ static void put_line(FILE *out, const char *line, size_t length, const layout *a
     int by = fitting(line + lead, length - lead, (int)lead, as->columns);
     line += lead;
     length -= lead;
-    while (width_of(line, length) + by > as->columns) {
+    while (wrap_width(line, length) + by > as->columns) {
         size_t taken = take(line, length, as->columns - by, as);
         if (taken == length)
             break;

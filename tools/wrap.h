@@ -10,6 +10,8 @@
 /* The columns there are: of the terminal that standard output is, else what the environment's
  * COLUMNS says; 0: nobody says, and lines are as long as they are. */
 int wrap_columns(void);
+/* Columns that a terminal gives a text: characters of UTF-8, not bytes. */
+int wrap_width(const char *text, size_t length);
 /* From here on lines of text that are wider are broken between words, what follows set in as far as
  * the text of the line is. A word that no line has room for, as a path may be, stays whole, and
  * JSON is left as it is. More than once is once. pre: nothing was written yet. */

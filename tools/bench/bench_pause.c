@@ -452,7 +452,7 @@ static int parse(pause_bench *b, int argc, char **argv)
     const char *backend = "host";
     uint32_t device = 0;
     const cli_option table[] = {
-        OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
+        OPTION_BACKEND(&backend),
         OPTION_COUNT('\0', "device", &device, "N", 0, UINT8_MAX, "which device (0)"),
         OPTION_BYTES('s', "size", &b->bytes, "SIZE", CLI_LEAST_MEMORY,
                      "bytes that are paused, in whole tensors (host 256MiB, cuda 12GiB)"),

@@ -461,7 +461,7 @@ static int parse(turns_bench *b, int argc, char **argv)
 {
     const char *backend = "host";
     const cli_option table[] = {
-        OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
+        OPTION_BACKEND(&backend),
         OPTION_COUNT('\0', "device", &b->device, "N", 0, UINT8_MAX, "which device (0)"),
         OPTION_COUNT('l', "layers", &b->layer_count, "N", 1, MOST_LAYERS, "layers (64)"),
         OPTION_COUNT('w', "width", &b->width, "N", 1, 65536, "a layer's width (4096)"),
@@ -473,8 +473,7 @@ static int parse(turns_bench *b, int argc, char **argv)
                      "of so many iterations one has rows that vary (1)"),
         OPTION_COUNT('s', "seed", &b->seed, "N", 0, UINT32_MAX, "of what is drawn (1)"),
         OPTION_COUNT('n', "turns", &b->turns, "N", 1, 10000, "turns of each kind (5)"),
-        OPTION_BYTES('B', "budget", &b->budget_bytes, "SIZE", CLI_LEAST_MEMORY,
-                     "never more memory than this"),
+        OPTION_BUDGET(&b->budget_bytes),
         OPTION_JSON(&b->json),
         OPTION_END,
     };

@@ -415,7 +415,7 @@ static int parse(bench *b, int argc, char **argv)
     const char *backend = "host";
     uint32_t device = 0;
     const cli_option table[] = {
-        OPTION_CHOICE('b', "backend", &backend, "NAME", "host|cuda", "host or cuda (host)"),
+        OPTION_BACKEND(&backend),
         OPTION_COUNT('\0', "device", &device, "N", 0, UINT8_MAX, "which device (0)"),
         OPTION_BYTES('P', "plan", &b->plan_bytes, "SIZE", LEAST_PLAN,
                      "size of the plan (100GiB, or three\nquarters of what is free)"),
