@@ -482,7 +482,6 @@ static uint64_t work_of_crossing(uint32_t count, bool ends_there)
     uint64_t work = job->work;
     pleat__sweep_destroy(sweep);
     pleat__arena_free(arena, layout.views);
-    pleat__arena_free(arena, layout.starts);
     pleat__fold_jobs_free(&jobs);
     return work;
 }
