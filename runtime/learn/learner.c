@@ -244,7 +244,7 @@ static void take_layout(pleat__learner *learner)
         return;
     pleat__matcher_jump(&next->matcher, learner->schedule->matcher.cursor);
     learner->schedule = next;
-    learner->heap->beginning = true;
+    learner->heap->waking_marks = 1;
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_laid_out);
     pleat__size_parameter_adopt(&learner->sizes, next);
 }
@@ -279,13 +279,6 @@ static void record_on(pleat__learner *learner)
         pleat__recording_restart(&learner->record);
 }
 
-/* A job may mark its beginning as well, behind which next to nothing was freed. */
-static void end_beginning(pleat__learner *learner)
-{
-    if (2 * learner->stats->frees > learner->stats->requests)
-        learner->heap->beginning = false;
-}
-
 void pleat__learner_mark(pleat__learner *learner)
 {
     bool first = !learner->record.marked;
@@ -295,7 +288,7 @@ void pleat__learner_mark(pleat__learner *learner)
     pleat__repeat found = pleat__recording_mark(&learner->record);
     if (first)
         set_pace(learner);
-    end_beginning(learner);
+    learner->heap->waking_marks -= learner->heap->waking_marks != 0;
     bool wanted = learner->schedule == NULL || (learner->diverged && learner->schedule->learned);
     bool replaces = found.count != 0 && wanted;
     judge(learner, replaces);
@@ -321,7 +314,7 @@ void pleat__learner_mark(pleat__learner *learner)
 
 void pleat__learner_pace(pleat__learner *learner)
 {
-    end_beginning(learner);
+    learner->heap->waking_marks -= learner->heap->waking_marks != 0;
     judge(learner, false);
     set_pace(learner);
     if (learner->current != NULL)
@@ -351,7 +344,8 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
     learner->tries = tries;
-    learner->recording = tries; /* a plan that is left is to leave no gap in it */
+    learner->recording = tries;      /* a plan that is left is to leave no gap in it */
+    learner->heap->waking_marks = 2; /* a job may mark its beginning */
     /* Where sizes follow a number, what is not in the plan is laid out for another one. */
     learner->heap->planned = plan->recipe == NULL ? learner->heap->pool->count : 0;
     learner->heap->planned_varies = varies(&learner->schedule->matcher);
@@ -383,7 +377,7 @@ bool pleat__learner_leave(pleat__learner *learner)
         return false;
     learner->due &= (uint8_t)~PLEAT__DUE_LEAVE;
     learner->sizes = (pleat__size_parameter){0};
-    learner->heap->beginning = false;
+    learner->heap->waking_marks = 0;
     drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_misfit);
     (void)pleat__layouts_sweep(&learner->layouts);
     set_pace(learner);

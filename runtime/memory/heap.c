@@ -28,7 +28,6 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
         .arena = arena,
         .pool = pool,
         .stale = true,
-        .beginning = true,
         .unchecked = !conf->check,
         .view_maps_most = conf->views,
         .view_pages_most = (pleat__space_pages(pool->space) - pool->region_pages) / 2,
@@ -232,7 +231,7 @@ static pleat_result refill_behind(pleat__heap *heap, uint8_t zone)
  * be taken first, among the plan's. */
 static bool may_make_behind(const pleat__heap *heap, uint32_t chunks)
 {
-    bool begins = heap->beginning && !heap->planned_varies;
+    bool begins = heap->waking_marks != 0 && !heap->planned_varies;
     uint32_t most = heap->planned / (begins ? BESIDE_SHARE : ALWAYS_SHARE);
     return heap->pool->absent == 0 && heap->pool->count - heap->planned + chunks <=
                                           (most > ALWAYS_LEAST ? most : ALWAYS_LEAST);

@@ -40,7 +40,6 @@
 #ifndef PLEAT_RUNTIME_MEMORY_HEAP_H
 #define PLEAT_RUNTIME_MEMORY_HEAP_H
 
-#include <pleat/runtime.h>
 #include <runtime/base/conf.h>
 #include <runtime/memory/chunks.h>
 #include <runtime/memory/free_runs.h>
@@ -122,7 +121,7 @@ typedef struct pleat__heap {
     bool stale;
     uint64_t asked; /* allocation attempts, failed ones included: the clock for the age of views */
     uint64_t views_reused;
-    pleat_stats *stats;                 /* the runtime's */
+    uint64_t *streams_ordered;          /* the runtime's counter */
     pleat_event points[PLEAT__STREAMS]; /* of a stream whose bit is set in has_point: behind all
                                            uses of what is free in its zones */
     uint64_t has_point;
@@ -132,20 +131,20 @@ typedef struct pleat__heap {
     uint64_t view_maps;      /* of all views */
     uint64_t view_maps_most; /* with idle ones */
     uint64_t view_pages_most;
-    bool keeps_apart;    /* before new memory is made no stream takes over another's (the judge:
-                            learn/judge.h) */
-    bool beginning;      /* in the first iteration, or a layout's: most of the memory is still to
-                           come, and what rests of a plan is about to be wanted (D272, D548) */
-    uint32_t planned;    /* chunks of the plan that was loaded: what has no place lies behind them,
-                            first, also once it is left (D450, D517); 0: anywhere */
-    bool planned_varies; /* ... and its sizes vary: no more memory is made for its first iteration
-                            than for any (D518) */
-    bool has_schedule;   /* there is a schedule, also a suspended one: views in which it may find
-                            its places stay */
-    bool unchecked;      /* setting check:off */
-    uint64_t view_ns;    /* time that requests have waited for views to be mapped ... */
-    uint64_t shared_ns;  /* ... of that those for which streams shared (pleat__supplied) */
-    uint32_t *gathered;  /* chunks of a view that is being made */
+    bool keeps_apart;     /* before new memory is made no stream takes over another's (the judge:
+                             learn/judge.h) */
+    uint8_t waking_marks; /* marks until then: what rests is about to be wanted by a plan's first
+                            iteration, and a hole there is as good as any (D272) */
+    uint32_t planned;     /* chunks of the plan that was loaded: what has no place lies behind them,
+                             first, also once it is left (D450, D517); 0: anywhere */
+    bool planned_varies;  /* ... and its sizes vary: no more memory is made for its first iteration
+                             than for any (D518) */
+    bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
+                             its places stay */
+    bool unchecked;       /* setting check:off */
+    uint64_t view_ns;     /* time that requests have waited for views to be mapped ... */
+    uint64_t shared_ns;   /* ... of that those for which streams shared (pleat__supplied) */
+    uint32_t *gathered;   /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
     uint8_t *shown;                        /* remap.c's, by chunk: a view shows it ... */

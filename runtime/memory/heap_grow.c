@@ -162,7 +162,7 @@ pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules
 {
     uint32_t made, chunks = (uint32_t)pleat__ceil_div(granules, heap->pool->occupancy.full);
     *woken = false;
-    if (!heap->beginning || heap->pool->resting_count == 0)
+    if (heap->waking_marks == 0 || heap->pool->resting_count == 0)
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     PLEAT_TRY(grow(heap, zone, chunks, pleat__rest_wake_together, &made));

@@ -27,8 +27,6 @@
 
 /* "Next to nothing" of a request is 1/LITTLE of it. */
 #define LITTLE 16u
-/* New memory of the first iteration in the place of views is 1/AHEAD of what has lived (D549). */
-#define AHEAD 64u
 /* Free runs that a view's head and its tail are each looked for in (D274 in docs/decisions.md). */
 #define LOOKS 256u
 
@@ -391,34 +389,6 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
     return PLEAT_OK;
 }
 
-/* Whether new memory is to hold all of a request of the first iteration: there is no more then than
- * 1/AHEAD beyond the most that lived. */
-static bool may_make_ahead(const pleat__heap *heap, uint32_t chunks, uint32_t granules)
-{
-    const pleat__chunk_pool *pool = heap->pool;
-    if (!heap->beginning)
-        return false;
-    uint64_t live = heap->stats->live_bytes + ((uint64_t)granules << PLEAT__GRANULE_SHIFT);
-    uint64_t most = live > heap->stats->peak_live_bytes ? live : heap->stats->peak_live_bytes;
-    return ((uint64_t)pool->count - pool->absent + chunks) * pool->page_bytes <=
-           most + most / AHEAD;
-}
-
-/* The memory of a job grows to the end of its first iteration, at which an optimizer makes its
- * states: they lie in what a request leaves free that has new memory in the place of a view. */
-static pleat_result make_ahead(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                               pleat__place *place)
-{
-    uint32_t chunks = chunks_for_all(heap, granules, zone);
-    if (!may_make_ahead(heap, chunks, granules))
-        return PLEAT_E_NOT_FOUND;
-    pleat_result result = pleat__heap_make(heap, zone, chunks);
-    if (result != PLEAT_OK && !pleat__is_shortage(result))
-        return result;
-    PLEAT_TRY(pleat__heap_sync(heap));
-    return in_one_run(heap, granules, zone, place) ? PLEAT_OK : PLEAT_E_NOT_FOUND;
-}
-
 pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     finding found = {0};
@@ -426,9 +396,7 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
         return PLEAT_OK;
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     PLEAT_TRY(pleat__heap_sync(heap));
-    pleat_result result = make_ahead(heap, granules, zone, place);
-    if (result == PLEAT_E_NOT_FOUND)
-        result = pleat__views_remap(heap, granules, zone, place);
+    pleat_result result = pleat__views_remap(heap, granules, zone, place);
     if (result != PLEAT_E_NOT_FOUND)
         return result;
     PLEAT_TRY(gather_all(heap, granules, zone, place, &found));

@@ -25,7 +25,7 @@ static pleat_result wait_for(pleat__heap *heap, pleat_stream from, pleat_stream 
 static pleat_result order(pleat__heap *heap, pleat_stream from, pleat_stream to)
 {
     PLEAT_TRY(wait_for(heap, from, to));
-    heap->stats->streams_ordered++;
+    *heap->streams_ordered += 1;
     return PLEAT_OK;
 }
 
@@ -44,7 +44,7 @@ static bool is_own(const pleat__heap *heap, pleat_stream stream)
 static pleat_result await(pleat__heap *heap, pleat_event point, pleat_stream to)
 {
     PLEAT_TRY(heap->vmm.ops->stream_wait(heap->vmm.self, to, point));
-    heap->stats->streams_ordered++;
+    *heap->streams_ordered += 1;
     return PLEAT_OK;
 }
 

@@ -60,7 +60,7 @@ static bool order(const pleat__waiting_frees *waiting, wishes wish)
     pleat__pending *pending = waiting->pending;
     uint64_t ordered = pending->ordered;
     uint64_t freed = pleat__pending_order(pending, is_wanted, count_found, &wish);
-    waiting->heap->stats->streams_ordered += pending->ordered - ordered;
+    *waiting->heap->streams_ordered += pending->ordered - ordered;
     return freed > 0;
 }
 

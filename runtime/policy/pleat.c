@@ -52,7 +52,7 @@ static pleat_result create(const pleat__policy_context *context, void **out)
     if (result == PLEAT_OK)
         result = pleat__heap_init(&self->heap, context->vmm, context->device, context->arena,
                                   &self->pool, &context->conf);
-    self->heap.stats = self->stats;
+    self->heap.streams_ordered = &self->stats->streams_ordered;
     self->heap.places = &self->places;
     if (result == PLEAT_OK)
         pleat__waiting_init(&self->waiting, &self->heap, &self->places, context->pending);

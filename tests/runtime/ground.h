@@ -51,14 +51,14 @@ static inline void ground_end(ground *g)
 }
 
 /* A heap of one stream, 0, with chunks, and the turn. */
-static inline void ground_heap_begin(ground *g, pleat__heap *heap, pleat_stats *stats,
+static inline void ground_heap_begin(ground *g, pleat__heap *heap, uint64_t *ordered,
                                      uint32_t chunks)
 {
     pleat__conf conf;
     ground_begin(g);
     assert_ok(pleat__conf_read("", &conf));
     assert_ok(pleat__heap_init(heap, g->vmm, 0, g->arena, &g->pool, &conf));
-    heap->stats = stats;
+    heap->streams_ordered = ordered;
     pleat__gate_lock_turn(&g->gate);
     assert_int_equal(pleat__heap_stream(heap, 0), 0);
     assert_ok(pleat__heap_sync(heap));

@@ -18,13 +18,13 @@ typedef struct fixture {
     pleat__lane_space lane;
     pleat__run runs[RUNS_MOST];
     uint32_t run_count;
-    pleat_stats stats;
+    uint64_t ordered;
 } fixture;
 
 static void begin(fixture *f)
 {
     memset(f, 0, sizeof *f);
-    ground_heap_begin(&f->g, &f->heap, &f->stats, CHUNKS);
+    ground_heap_begin(&f->g, &f->heap, &f->ordered, CHUNKS);
 }
 
 static void end(fixture *f)

@@ -36,23 +36,18 @@ static void drop(fixture *f, pleat_va address)
     assert_ok(pleat_free(f->runtime, address));
 }
 
-static void begin_empty(fixture *f, const char *conf)
+/* Memory with holes of 20 MiB, as many as there are pieces, and nothing larger; beside what is
+ * there before. */
+static void begin_beside(fixture *f, const char *conf, uint64_t bytes)
 {
     pleat_host_options host = {.size = sizeof host, .device_bytes = 8192 * MIB};
     pleat_runtime_options options = {.size = sizeof options, .conf = conf};
+    pleat_va holes[PIECES];
     assert_ok(pleat_vmm_host(&host, &f->host));
     assert_ok(pleat__host_set_costs(&f->host, &pleat__host_costs_h200));
     assert_ok(pleat__host_clock_set(&f->host, 1000));
     assert_ok(pleat__fault_create(f->host, &f->vmm));
     assert_ok(pleat_runtime_create(f->vmm, &options, &f->runtime));
-}
-
-/* Memory with holes of 20 MiB, as many as there are pieces, and nothing larger; beside what is
- * there before. */
-static void begin_beside(fixture *f, const char *conf, uint64_t bytes)
-{
-    pleat_va holes[PIECES];
-    begin_empty(f, conf);
     if (bytes != 0)
         (void)take(f, bytes);
     for (int p = 0; p < PIECES; p++) {
@@ -241,39 +236,6 @@ static void views_are_not_made_for_next_to_nothing(void **state)
         assert_int_equal(stats_of(&f).stitched, short_of_memory);
         assert_int_equal(stats_of(&f).physical_bytes,
                          held + (short_of_memory ? missing : 4096 * MIB));
-        end(&f);
-    }
-}
-
-/* Until an iteration has passed new memory is made in the place of views, as far as there is a 64th
- * more than has lived (D548); where the budget has no room for it, and later, views are. */
-static void views_are_not_made_for_what_the_first_iteration_will_fill(void **state)
-{
-    enum { CHUNKS = 640, AHEAD = CHUNKS / 64 / 2, FIRST = 0, SHORT, LATER, CASES };
-    (void)state;
-    for (int at = FIRST; at < CASES; at++) {
-        fixture f;
-        pleat_va held[CHUNKS];
-        begin_empty(&f, "learn:off");
-        if (at == LATER)
-            drop(&f, take(&f, 2 * MIB));
-        assert_ok(pleat_mark(f.runtime)); /* a job may mark its beginning */
-        for (uint32_t i = 0; i < CHUNKS; i++)
-            held[i] = take(&f, 2 * MIB);
-        assert_ok(pleat_mark(f.runtime)); /* ... and where its model is loaded */
-        for (uint32_t i = 0; i < CHUNKS; i += 2)
-            drop(&f, held[i]);
-        uint64_t physical = stats_of(&f).physical_bytes;
-        assert_int_equal(physical, CHUNKS * 2 * MIB);
-        if (at == SHORT)
-            assert_ok(pleat_set_budget(f.runtime, physical));
-        for (uint32_t i = 0; i < AHEAD; i++)
-            (void)take(&f, 4 * MIB);
-        assert_int_equal(stats_of(&f).stitched, at == FIRST ? 0 : AHEAD);
-        (void)take(&f, 4 * MIB);
-        assert_int_equal(stats_of(&f).stitched, at == FIRST ? 1 : AHEAD + 1);
-        assert_int_equal(stats_of(&f).physical_bytes,
-                         physical + (at == FIRST ? AHEAD * 4 * MIB : 0));
         end(&f);
     }
 }
@@ -695,7 +657,6 @@ int main(void)
         cmocka_unit_test(small_and_large_share_chunks_for_want_of_memory),
         cmocka_unit_test(holes_smaller_than_a_chunk_are_filled_from_their_beginning),
         cmocka_unit_test(views_are_not_made_for_next_to_nothing),
-        cmocka_unit_test(views_are_not_made_for_what_the_first_iteration_will_fill),
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(views_are_kept_by_their_maps),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
