@@ -120,6 +120,7 @@ static void policies_keep_data_whole_under_a_budget(void **state)
 /* ---- what stays the same ---- */
 
 #define PER_ITERATION 100
+#define BATCHES       4 /* of them */
 
 /* Half of an iteration's tensors die in it, the rest in the next, some of them, as a batch of data
  * does, only when the next of their kind is there. */
@@ -128,7 +129,7 @@ static void iterate(fixture *f, const uint64_t bytes[PER_ITERATION], pleat_va cr
     pleat_va now[PER_ITERATION];
     assert_ok(pleat_mark(f->runtime));
     for (int i = 0; i < PER_ITERATION; i++) {
-        bool batch = i % 25 == 1;
+        bool batch = i % (PER_ITERATION / BATCHES) == 1;
         if (!batch)
             assert_ok(pleat_free(f->runtime, crossing[i]));
         now[i] = take(f, bytes[i], (pleat_stream)(i % 10 == 9));
@@ -173,8 +174,9 @@ static void ten_thousand_iterations_leave_everything_as_it_was(void **state)
         assert_int_equal(late.quarantined_bytes, 0);
         assert_int_equal(late.driver_calls, early.driver_calls);
         assert_int_equal(late.map_waits, early.map_waits);
+        /* In the place of a batch the one before it still lies. */
         if (planned)
-            assert_int_equal(late.planned - early.planned, PER_ITERATION * 9990);
+            assert_int_equal(late.planned - early.planned, (PER_ITERATION - BATCHES) * 9990);
         end(&f);
     }
 }
