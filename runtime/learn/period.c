@@ -16,8 +16,7 @@
  * INNER    A loop of microbatches looks like iterations until the optimizer comes; nothing in the
  *          sequence tells them apart before. Such a loop may be followed: it goes where something
  *          else comes, and what repeats itself is looked for anew (learner.c).
- * MARKED   Between marks the lag compares from one mark to the next, and the table is not kept:
- * what it brought was one job in 54, for a twentieth of what calls take (D191).
+ * MARKED   Between marks the lag compares from one mark to the next.
  */
 #include <runtime/learn/recording.h>
 
@@ -248,7 +247,8 @@ static bool too_many_missed(const pleat__recording *recording, const pleat__lag 
 void pleat__period_step_marked(pleat__recording *recording)
 {
     pleat__lag *lag = &recording->period.lag;
-    if (lag->open && !lag_step(recording, 0))
+    uint32_t distance = distance_step(recording);
+    if (lag->open && !lag_step(recording, distance))
         lag->open = !too_many_missed(recording, lag);
 }
 
