@@ -46,9 +46,7 @@ typedef struct pleat__conf_bounds {
       "maps of stitched views, one for each piece of memory, that are kept in case they are "      \
       "wanted again")                                                                              \
     X(learn, switch, bool, true, PLEAT__CONF_ANY,                                                  \
-      "follow iterations that are alike; off: the heap alone serves")                              \
-    X(period, switch, bool, true, PLEAT__CONF_ANY,                                                 \
-      "find it without marks too, by the period of the requests")                                  \
+      "follow marked iterations that are alike; off: the heap alone serves")                       \
     X(check, switch, bool, true, PLEAT__CONF_ANY,                                                  \
       "check that a slot is free before it is given out; off only to test that overlaps are seen") \
     X(canary, switch, bool, false, PLEAT__CONF_ANY,                                                \

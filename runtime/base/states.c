@@ -22,17 +22,11 @@ static const transition transitions[] = {
     T(heap, following, alike),
     T(following, following, laid_out),
     T(following, suspended, diverged),
-    T(following, heap, diverged),
     T(suspended, following, resumed),
     T(suspended, following, laid_out),
     T(suspended, heap, replaced),
-    T(following, heap, marked),
     T(following, heap, misfit),
     T(suspended, heap, misfit),
-    T(following, backoff, costs),
-    T(suspended, backoff, costs),
-    T(following, heap, grew),
-    T(backoff, heap, over),
 };
 #undef T
 

@@ -1,24 +1,19 @@
 /*
  * states.h: what the policy `pleat` is doing, and why.
  *
- *                    alike (adopt)                         diverged (suspend)
- *      +--> heap ---------------------> following -----------------------------> suspended
- *      |     ^  ^   marked, misfit,      |  |  ^                                  |     |
- *      |     |  |        diverged,       |  |  +----------------------------------+     |
- *      |     |  +------- grew (drop) -----+  |            resumed (resume)               |
- *      |     |                              |                                           |
- *      |     +----------- replaced, misfit (drop) --------------------------------------+
- *      |                                    |                                           |
- *      |  over (judge)                      | costs (judge)               costs (judge) |
- *      +-------------- backoff <------------+-------------------------------------------+
+ *             alike (adopt)               diverged (suspend)
+ *      +-> heap ----------> following ------------------------> suspended
+ *      |    ^                 |   ^                              |    |
+ *      |    |  misfit (drop)  |   |       resumed (resume)       |    |
+ *      |    +-----------------+   +------------------------------+    |
+ *      |                                                              |
+ *      +------------------ replaced, misfit (drop) -------------------+
  *
  * heap       nothing is followed: the heap serves, and the recording waits for iterations that are
  *            alike
  * following  a schedule is followed: a plan file's (cause file; laid_out where a larger layout
  *            takes its place, followed or suspended), or an iteration as it lay (alike)
  * suspended  there is a schedule, but this iteration is another; the heap serves
- * backoff    the judge dropped a schedule that cost more than it gave; the heap serves, and nothing
- *            is recorded
  *
  * The cause `misfit`: a plan file is left for good, as another job's.
  *
@@ -29,7 +24,7 @@
 
 #include <stdint.h>
 
-#define PLEAT__STATES(X) X(heap) X(following) X(suspended) X(backoff)
+#define PLEAT__STATES(X) X(heap) X(following) X(suspended)
 #define PLEAT__CAUSES(X)                                                                           \
     X(start)                                                                                       \
     X(file)                                                                                        \
@@ -37,11 +32,7 @@
     X(diverged)                                                                                    \
     X(resumed)                                                                                     \
     X(replaced)                                                                                    \
-    X(marked)                                                                                      \
     X(laid_out)                                                                                    \
-    X(costs)                                                                                       \
-    X(grew)                                                                                        \
-    X(over)                                                                                        \
     X(misfit)
 
 typedef enum pleat__state {

@@ -1,10 +1,9 @@
 /*
  * learner.c: adopting, suspending, resuming and dropping a schedule (see learner.h).
  *
- * UNMARKED  Where the job marks nothing, what repeats first may be a loop within the iteration, or
- *           have come by chance: it goes where something else comes, and what repeats itself is
- *           looked for anew (D462 in docs/decisions.md). Only a plan file is suspended, and resumed
- *           where a row of its sizes comes. As many requests as it has count as an iteration.
+ * UNMARKED  Where the job marks nothing, nothing is learned (D8 in docs/decisions.md). A plan file
+ *           that is suspended is resumed where a row of its sizes comes, and as many requests as it
+ *           has count as an iteration.
  */
 #include <runtime/learn/learner.h>
 
@@ -15,8 +14,8 @@
 /* Segments of a recording that go at the end of an iteration: 0.06 ms (D445). */
 #define SWEPT 16u
 
-pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena, pleat_stats *stats,
-                                 pleat__heap *heap, const pleat__conf *conf, bool waits)
+void pleat__learner_init(pleat__learner *learner, pleat__arena *arena, pleat_stats *stats,
+                         pleat__heap *heap, const pleat__conf *conf, bool waits)
 {
     *learner = (pleat__learner){.arena = arena,
                                 .stats = stats,
@@ -24,8 +23,8 @@ pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena, p
                                 .on = conf->learn,
                                 .waits = waits,
                                 .iteration_until = STRETCH};
+    pleat__recording_init(&learner->record, arena);
     pleat__states_set(&learner->states, PLEAT__STATE_heap, PLEAT__CAUSE_start);
-    return pleat__recording_init(&learner->record, arena, conf->period);
 }
 
 void pleat__learner_release(pleat__learner *learner)
@@ -62,14 +61,12 @@ static bool follows_file(const pleat__learner *learner)
     return learner->schedule != NULL && !learner->schedule->learned;
 }
 
-/* The next iteration ends after as many requests as the schedule has, or had: what counts
- * iterations while there is none counts those of the job (D453). */
+/* The next iteration ends after as many requests as the schedule has. */
 static void set_pace(pleat__learner *learner)
 {
     const pleat__schedule *schedule = learner->schedule;
-    if (schedule != NULL)
-        learner->pace = schedule->matcher.iteration;
-    uint64_t count = learner->pace > STRETCH ? learner->pace : STRETCH;
+    uint64_t count = schedule != NULL ? schedule->matcher.iteration : 0;
+    count = count > STRETCH ? count : STRETCH;
     learner->due &= (uint8_t)~PLEAT__DUE_ITERATION;
     learner->iteration_until = learner->record.marked ? UINT64_MAX : learner->requests + count;
 }
@@ -85,11 +82,11 @@ static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause
         pleat__schedule_free(old);
 }
 
-/* A stretch that is alike is followed from now on. false: there is no host memory for it. */
-static bool adopt(pleat__learner *learner, const pleat__repeat *stretch)
+/* An iteration that is alike is followed from now on. false: there is no host memory for it. */
+static bool adopt(pleat__learner *learner, const pleat__alike *iteration)
 {
     pleat__schedule *next;
-    if (pleat__recording_take(&learner->record, stretch, &next) != PLEAT_OK) {
+    if (pleat__recording_take(&learner->record, iteration, &next) != PLEAT_OK) {
         pleat__recording_restart(&learner->record);
         return false;
     }
@@ -100,7 +97,6 @@ static bool adopt(pleat__learner *learner, const pleat__repeat *stretch)
     learner->diverged = false;
     stop_recording(learner);
     learner->stats->switches++;
-    pleat__judge_adopt(&learner->judge);
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_alike);
     set_pace(learner);
     return true;
@@ -119,10 +115,6 @@ static void suspend(pleat__learner *learner)
     if (learner->trial.on)
         refute(learner);
     learner->stats->divergences++;
-    if (learner->schedule->learned && !learner->record.marked) {
-        drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_diverged);
-        return;
-    }
     learner->diverged = true;
     set_current(learner, NULL, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
     /* What was recorded beside the schedule goes on; else recording begins here, with a part of an
@@ -179,16 +171,11 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
 {
     static const pleat__place nowhere;
     bool suspended = learner->current == NULL && learner->schedule != NULL;
-    bool file = follows_file(learner);
-    if (learner->on && (!file || learner->recording) && learner->judge.backoff == 0) {
+    if (learner->on && (!follows_file(learner) || learner->recording)) {
         /* The heap alone has no other places. */
         if (learner->current != NULL && !is_lasting(learner, place))
             place = &nowhere;
-        pleat__repeat found = pleat__recording_add(&learner->record, bytes, stream, place);
-        if (found.count != 0 && !file) {
-            (void)adopt(learner, &found);
-            return;
-        }
+        pleat__recording_add(&learner->record, bytes, stream, place);
     }
     if (suspended && !learner->record.marked)
         look_for_schedule(learner, bytes);
@@ -204,34 +191,21 @@ static bool is_beyond_layout(const pleat__learner *learner)
 }
 
 /* `replaces`: the iteration is another one than the schedule's, and takes its place. */
-static pleat__followed kind_of_followed(const pleat__learner *learner, bool replaces)
+static pleat__followed what_was_followed(const pleat__learner *learner, bool replaces)
 {
-    if (is_beyond_layout(learner))
+    if (learner->schedule == NULL || replaces || is_beyond_layout(learner))
         return PLEAT__FOLLOWED_NOTHING;
-    if (follows_file(learner))
-        return PLEAT__FOLLOWED_FILE;
-    if (learner->schedule == NULL || replaces)
-        return PLEAT__FOLLOWED_NOTHING;
-    return learner->diverged ? PLEAT__FOLLOWED_PART : PLEAT__FOLLOWED_LEARNED;
+    return follows_file(learner) ? PLEAT__FOLLOWED_FILE : PLEAT__FOLLOWED_LEARNED;
 }
 
 static void judge(pleat__learner *learner, bool replaces)
 {
     pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
-                                                    kind_of_followed(learner, replaces));
+                                                    what_was_followed(learner, replaces));
     if (verdict == PLEAT__VERDICT_LEAVE)
         learner->due |= PLEAT__DUE_LEAVE;
     if (verdict == PLEAT__VERDICT_KEEP_APART)
         learner->heap->keeps_apart = true;
-    if (verdict == PLEAT__VERDICT_DROP || verdict == PLEAT__VERDICT_RELEARN) {
-        if (verdict == PLEAT__VERDICT_DROP)
-            drop(learner, PLEAT__STATE_backoff, PLEAT__CAUSE_costs);
-        else
-            drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_grew);
-        pleat__recording_restart(&learner->record);
-    } else if (learner->states.now == PLEAT__STATE_backoff && learner->judge.backoff == 0) {
-        pleat__states_set(&learner->states, PLEAT__STATE_heap, PLEAT__CAUSE_over);
-    }
 }
 
 /* A larger layout was made: it is followed from where the last one was. */
@@ -256,7 +230,7 @@ static void follow_sizes(pleat__learner *learner)
     if (!pleat__learner_has_sizes(learner))
         return;
     if (pleat__size_parameter_is_proven(&learner->sizes))
-        pleat__layouts_ask(&learner->layouts, &learner->sizes.x, learner->judge.most_live);
+        pleat__layouts_ask(&learner->layouts, &learner->sizes.x, learner->most_live);
     take_layout(learner);
 }
 
@@ -282,10 +256,7 @@ static void record_on(pleat__learner *learner)
 void pleat__learner_mark(pleat__learner *learner)
 {
     bool first = !learner->record.marked;
-    /* What was found by its period may be a loop; marks say what iterations are. */
-    if (first && learner->schedule != NULL && learner->schedule->learned)
-        drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_marked);
-    pleat__repeat found = pleat__recording_mark(&learner->record);
+    pleat__alike found = pleat__recording_mark(&learner->record);
     if (first)
         set_pace(learner);
     learner->heap->waking_marks -= learner->heap->waking_marks != 0;

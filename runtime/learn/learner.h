@@ -4,9 +4,9 @@
  *
  * There is at most one schedule: the plan file's (or what its recipe was laid out as for larger
  * sizes), or an iteration as it lay in the heap. Where too many requests do not match it is
- * suspended: the heap serves, and the next iteration begins with it again. Learned without marks it
- * goes there. Two iterations in a row that are alike (recording.h) make a new one. The judge
- * (judge.h) drops what does not pay.
+ * suspended: the heap serves, and the next iteration begins with it again. Two iterations in a row
+ * that are alike (recording.h) make a new one. The judge (judge.h) leaves a plan file that is
+ * another job's.
  */
 #ifndef PLEAT_RUNTIME_LEARN_LEARNER_H
 #define PLEAT_RUNTIME_LEARN_LEARNER_H
@@ -19,8 +19,7 @@
 #include <runtime/learn/trial.h>
 
 /* A schedule is suspended when PLEAT__WATCH_MISSED of PLEAT__WATCH_REQUESTS requests, or fewer, did
- * not match, or had no room where a learned schedule has what varies (docs/decisions.md, D113,
- * D114, D461). */
+ * not match (docs/decisions.md, D113, D114). */
 #define PLEAT__WATCH_REQUESTS 256u
 #define PLEAT__WATCH_MISSED   64u
 /* Things to be done before the next request. */
@@ -36,17 +35,16 @@ typedef struct pleat__learner {
     pleat__schedule *current;  /* the schedule while it is followed, else NULL */
     uint64_t epoch;            /* changes whenever `current` does */
     uint64_t requests;
-    uint32_t watched; /* requests since divergence was judged last */
-    uint32_t missed;  /* of them, those that did not match, or outgrew what was learned */
-    bool diverged;    /* within this iteration */
-    bool recording;   /* also while a schedule is followed */
-    bool waits;       /* a mark waits for a layout that is being made */
-    bool tries;       /* the plan file came on trial */
-    uint8_t due;      /* bits of PLEAT__DUE_ */
-    /* Requests at which the iteration that runs is over, where nothing marks iterations, and of an
-     * iteration of what was followed last. */
+    uint32_t watched;   /* requests since divergence was judged last */
+    uint32_t missed;    /* of them, those that did not match */
+    bool diverged;      /* within this iteration */
+    bool recording;     /* also while a schedule is followed */
+    bool waits;         /* a mark waits for a layout that is being made */
+    bool tries;         /* the plan file came on trial */
+    uint8_t due;        /* bits of PLEAT__DUE_ */
+    uint64_t most_live; /* bytes, so far; the statistics' peak is restarted by who reads it */
+    /* Requests at which the iteration that runs is over, where nothing marks iterations. */
     uint64_t iteration_until;
-    uint64_t pace;
     pleat__states states;
     pleat__recording record;
     pleat__judge judge;
@@ -55,9 +53,8 @@ typedef struct pleat__learner {
     pleat__size_parameter sizes; /* of a plan file with a recipe */
 } pleat__learner;
 
-PLEAT_NODISCARD pleat_result pleat__learner_init(pleat__learner *learner, pleat__arena *arena,
-                                                 pleat_stats *stats, pleat__heap *heap,
-                                                 const pleat__conf *conf, bool waits);
+void pleat__learner_init(pleat__learner *learner, pleat__arena *arena, pleat_stats *stats,
+                         pleat__heap *heap, const pleat__conf *conf, bool waits);
 /* pre: the lock is not held */
 void pleat__learner_release(pleat__learner *learner);
 /* Begins with a plan file, which stays; on trial: it is left as soon as the job does something
@@ -93,8 +90,8 @@ static inline void pleat__learner_request(pleat__learner *learner, uint64_t byte
                                           const pleat__place *place, bool missed)
 {
     learner->requests++;
-    if (learner->stats->live_bytes > learner->judge.most_live)
-        learner->judge.most_live = learner->stats->live_bytes;
+    if (learner->stats->live_bytes > learner->most_live)
+        learner->most_live = learner->stats->live_bytes;
     if (learner->current == NULL || __builtin_expect(learner->recording, 0))
         pleat__learner_record(learner, bytes, stream, place);
     if (__builtin_expect(learner->requests >= learner->iteration_until, 0))

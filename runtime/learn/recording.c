@@ -9,15 +9,13 @@
 
 /* Requests held, of 24 bytes each (D190). */
 #define MOST (1u << 20)
-/* Without marks: requests in which no repeat was found, and in which the lag does not go well,
- * before as many times REST are not recorded, at first; twice as many each time, up to UNMARKED, in
- * which it may go as well as it likes (D446, D466). */
-#define UNFOUND  (1u << 16)
-#define UNMARKED (1u << 18)
-#define REST     3u
+/* "Nearly all" means all but 1/NEARLY (D110). */
+#define NEARLY 16u
+/* Requests of the iteration before that are passed over to find the newest (D124). */
+#define NEAR 2u
 /* Iterations that are not recorded where most are not like the one before, for the two that are
  * (D467). */
-#define UNASKED (2 * REST)
+#define UNASKED 6u
 /* Requests that an iteration must have to be followed (D111). */
 #define LEAST 64u
 /* Two marks with at most this many requests between them are one mark made twice (D112). */
@@ -29,25 +27,25 @@
 _Static_assert(PLEAT__REQUEST_MOST <= PLEAT__RECORDED_BYTES, "each request can be recorded");
 _Static_assert(MOST / PLEAT__SEGMENT < PLEAT__SEGMENTS - 1, "all that is held is in the ring");
 
-pleat_result pleat__recording_init(pleat__recording *recording, pleat__arena *arena, bool unmarked)
+void pleat__recording_init(pleat__recording *recording, pleat__arena *arena)
 {
-    *recording = (pleat__recording){.arena = arena, .mark_at = PLEAT__NO_MARK, .patience = UNFOUND};
-    return pleat__period_init(&recording->period, arena, !unmarked);
+    *recording = (pleat__recording){.arena = arena, .mark_at = PLEAT__NO_MARK};
 }
 
 /* What lies before a position is held no more. */
 static void forget_before(pleat__recording *recording, uint64_t position)
 {
     recording->begin = position;
-    pleat__period_forget(&recording->period, recording->begin, recording->begin == recording->end);
+    if (recording->compared.cursor < position)
+        recording->compared.open = false;
 }
 
 void pleat__recording_restart(pleat__recording *recording)
 {
     forget_before(recording, recording->end);
-    recording->period.lag = (pleat__lag){0}; /* what comes next is compared with nothing */
+    recording->compared = (pleat__comparison){0}; /* what comes next is compared with nothing */
     recording->mark_at = PLEAT__NO_MARK;
-    recording->unfound = recording->unasked = 0;
+    recording->unasked = 0;
 }
 
 static inline void write_record(pleat__recorded_request *recorded, uint64_t bytes, uint16_t stream,
@@ -113,7 +111,6 @@ void pleat__recording_release(pleat__recording *recording)
         pleat__arena_free(recording->arena,
                           recording->segments[recording->oldest % PLEAT__SEGMENTS]);
     pleat__arena_free(recording->arena, recording->segments);
-    pleat__period_release(&recording->period, recording->arena);
     *recording = (pleat__recording){0};
 }
 
@@ -144,64 +141,75 @@ static pleat_result make_room(pleat__recording *recording)
     return PLEAT_OK;
 }
 
-/* What was found with the newest request. Where nothing is for long, sizes change: to look on costs
- * as much as the heap does, so it stops for a while. */
-static pleat__repeat look_for_repeat(pleat__recording *recording)
-{
-    pleat__repeat found = pleat__period_step(recording);
-    recording->unfound = found.count != 0 ? 0 : recording->unfound + 1;
-    if (found.count != 0)
-        recording->patience = UNFOUND;
-    if (recording->unfound >= recording->patience &&
-        (recording->unfound >= UNMARKED || !pleat__period_goes_well(recording))) {
-        pleat__recording_restart(recording);
-        recording->unasked = REST * recording->patience;
-        recording->patience = recording->patience < UNMARKED ? 2 * recording->patience : UNMARKED;
-    }
-    return found;
-}
-
-/* There is no host memory: all that was held goes, and nothing is recorded until the next mark, or,
- * without marks, for as long as where nothing repeats. */
+/* There is no host memory: all that was held goes, and nothing is recorded until the next mark. */
 static void give_up(pleat__recording *recording)
 {
     pleat__recording_restart(recording);
     pleat__recording_sweep(recording, PLEAT__SEGMENTS);
-    recording->unasked = recording->marked ? 1 : REST * UNFOUND;
-    if (recording->marked)
-        recording->mark_at = recording->end; /* the iteration behind that mark begins here */
+    recording->unasked = 1;
+    recording->mark_at = recording->end; /* the iteration behind that mark begins here */
 }
 
-pleat__repeat pleat__recording_add(pleat__recording *recording, uint64_t bytes, uint16_t stream,
-                                   const pleat__place *place)
+/* ---- the iteration that runs and the one before it ---- */
+
+static bool same(const pleat__recording *recording, uint64_t a, uint64_t b)
 {
-    pleat__repeat none = {0};
-    if (recording->period.off && !recording->marked)
-        return none;
-    if (recording->unasked != 0) {
-        recording->unasked -= !recording->marked;
-        return none;
+    uint64_t differs =
+        pleat__recording_at(recording, a)->what ^ pleat__recording_at(recording, b)->what;
+    return (differs & (PLEAT__RECORDED_PLACED - 1)) == 0;
+}
+
+/* The position of the newest request in the iteration before. UINT64_MAX: it is not there. */
+static uint64_t find_newest(const pleat__recording *recording)
+{
+    uint64_t at = recording->compared.cursor, end = at + NEAR + 1;
+    for (end = end < recording->mark_at ? end : recording->mark_at; at < end; at++)
+        if (same(recording, recording->end - 1, at))
+            return at;
+    return UINT64_MAX;
+}
+
+/* Whether too many were not there for nearly all to be: each is there once. */
+static bool too_many_missed(const pleat__recording *recording)
+{
+    const pleat__comparison *compared = &recording->compared;
+    return recording->end - recording->mark_at - compared->found > compared->length / (NEARLY - 1);
+}
+
+static void compare_newest(pleat__recording *recording)
+{
+    pleat__comparison *compared = &recording->compared;
+    uint64_t at = find_newest(recording);
+    if (at == UINT64_MAX) {
+        compared->open = !too_many_missed(recording);
+        return;
     }
+    compared->cursor = at + 1;
+    compared->found++;
+}
+
+void pleat__recording_add(pleat__recording *recording, uint64_t bytes, uint16_t stream,
+                          const pleat__place *place)
+{
+    if (!recording->marked || recording->unasked != 0)
+        return;
     if (make_room(recording) != PLEAT_OK) {
         give_up(recording);
-        return none;
+        return;
     }
     write_record(pleat__recording_at(recording, recording->end++), bytes, stream, place);
-    if (!recording->marked)
-        return look_for_repeat(recording);
-    pleat__period_step_marked(recording);
-    return none;
+    if (recording->compared.open)
+        compare_newest(recording);
 }
 
-/* Whether the iteration from `first` on is like the one before it. What the lag did not find where
- * it expected it varies. */
-static bool is_alike(const pleat__recording *recording, uint64_t first, uint32_t count)
+/* ---- marks ---- */
+
+/* Whether the iteration of so many requests is like the one before, which may have done more: the
+ * first makes the optimizer's states. */
+static bool is_alike(const pleat__comparison *compared, uint32_t count)
 {
-    const pleat__lag *lag = &recording->period.lag;
-    if (!lag->open || first < recording->begin + lag->length)
-        return false;
-    /* The one before may have done more: the first makes the optimizer's states. */
-    return pleat__nearly_all(lag->agreed, count) && 2 * count >= lag->length;
+    return compared->open && (uint64_t)compared->found * NEARLY >= (uint64_t)count * (NEARLY - 1) &&
+           2 * count >= compared->length;
 }
 
 /* Whether iterations are alike often enough for two in a row to be no chance; this one is like the
@@ -215,42 +223,44 @@ static bool is_often_alike(pleat__recording *recording, bool alike)
     return recording->unlike < UNLIKE;
 }
 
-pleat__repeat pleat__recording_mark(pleat__recording *recording)
+/* What comes from now on is compared with the iteration of `count` requests that has ended; 0: with
+ * nothing. */
+static void compare_with(pleat__recording *recording, uint32_t count)
 {
-    pleat__repeat stretch = {0};
+    uint64_t begin = recording->end - count;
+    recording->mark_at = recording->end;
+    recording->compared = (pleat__comparison){.cursor = begin, .length = count, .open = count != 0};
+    forget_before(recording, begin);
+}
+
+pleat__alike pleat__recording_mark(pleat__recording *recording)
+{
+    pleat__alike none = {0}, iteration = none;
     uint64_t begin = recording->mark_at, count = recording->end - begin;
     bool whole = begin != PLEAT__NO_MARK && begin >= recording->begin;
-    if (recording->marked && recording->unasked != 0) {
-        recording->unasked--;
-        return stretch;
-    }
-    if (recording->marked && whole && count <= AGAIN)
-        return stretch;
-    if (!recording->marked) {
-        pleat__recording_restart(recording);
-        pleat__recording_sweep(recording, PLEAT__SEGMENTS);
-    }
     recording->marked = true;
-    recording->mark_at = recording->end;
+    if (recording->unasked != 0) {
+        recording->unasked--;
+        return none;
+    }
+    if (whole && count <= AGAIN)
+        return none;
     if (!whole || count < LEAST || count > MOST / 2) {
-        recording->period.lag.open = false;
-        forget_before(recording, recording->end);
-        return stretch;
+        compare_with(recording, 0);
+        return none;
     }
-    const pleat__lag *lag = &recording->period.lag;
-    bool compared = lag->length != 0 && lag->since == begin; /* open or given up */
-    bool alike = compared && is_alike(recording, begin, (uint32_t)count);
-    if (compared && is_often_alike(recording, alike) && alike)
-        stretch = (pleat__repeat){.first = begin, .count = (uint32_t)count};
-    if (compared && recording->unlike == MOST_UNLIKE) {
-        recording->period.lag.open = false;
-        forget_before(recording, recording->end);
-        recording->unasked = UNASKED;
-        return stretch;
+    if (recording->compared.length != 0) {
+        bool alike = is_alike(&recording->compared, (uint32_t)count);
+        if (is_often_alike(recording, alike) && alike)
+            iteration = (pleat__alike){begin, (uint32_t)count};
+        if (recording->unlike == MOST_UNLIKE) {
+            compare_with(recording, 0);
+            recording->unasked = UNASKED;
+            return none;
+        }
     }
-    pleat__period_mark(recording, begin);
-    forget_before(recording, begin);
-    return stretch;
+    compare_with(recording, (uint32_t)count);
+    return iteration;
 }
 
 /* Field by field: what is put together first and copied then took twice as long, 0.2 ms of a call
@@ -258,15 +268,13 @@ pleat__repeat pleat__recording_mark(pleat__recording *recording)
 static void expect(pleat__expected *item, const pleat__recorded_request *recorded)
 {
     memset(item, 0, sizeof *item);
-    bool placed = (recorded->what & PLEAT__RECORDED_PLACED) != 0;
     item->bytes = pleat__recorded_bytes(recorded);
     item->stream = pleat__recorded_stream(recorded);
     item->lane = PLEAT__NO_LANE;
-    item->kind = PLEAT__ITEM_DYNAMIC;
-    if ((recorded->what & PLEAT__RECORDED_FOUND) != 0)
-        item->kind = placed ? PLEAT__ITEM_SLOT : PLEAT__ITEM_LOOSE;
-    if (!placed)
+    item->kind = PLEAT__ITEM_LOOSE;
+    if ((recorded->what & PLEAT__RECORDED_PLACED) == 0)
         return;
+    item->kind = PLEAT__ITEM_SLOT;
     item->place.address = recorded->address;
     item->place.granules = pleat__granules_of(item->bytes);
     if ((recorded->what & PLEAT__RECORDED_IN_VIEW) != 0)
@@ -275,19 +283,19 @@ static void expect(pleat__expected *item, const pleat__recorded_request *recorde
         item->place.run = (pleat__run){(uint32_t)recorded->begin, item->place.granules};
 }
 
-pleat_result pleat__recording_take(pleat__recording *recording, const pleat__repeat *stretch,
+pleat_result pleat__recording_take(pleat__recording *recording, const pleat__alike *iteration,
                                    pleat__schedule **out)
 {
-    pleat__expected *items = pleat__arena_alloc(recording->arena, stretch->count * sizeof *items);
+    pleat__expected *items = pleat__arena_alloc(recording->arena, iteration->count * sizeof *items);
     if (items == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow an iteration");
-    pleat_result result = pleat__schedule_learned(recording->arena, items, stretch->count, out);
+    pleat_result result = pleat__schedule_learned(recording->arena, items, iteration->count, out);
     if (result != PLEAT_OK) {
         pleat__arena_free(recording->arena, items);
         return result;
     }
-    for (uint32_t i = 0; i < stretch->count; i++) {
-        pleat__recorded_request *recorded = pleat__recording_at(recording, stretch->first + i);
+    for (uint32_t i = 0; i < iteration->count; i++) {
+        pleat__recorded_request *recorded = pleat__recording_at(recording, iteration->first + i);
         expect(&items[i], recorded);
         recorded->what &= ~PLEAT__RECORDED_PLACED; /* what was pinned is the schedule's */
     }

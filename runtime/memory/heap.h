@@ -142,8 +142,8 @@ typedef struct pleat__heap {
     bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
                              its places stay */
     bool unchecked;       /* setting check:off */
-    uint64_t view_ns;     /* time that requests have waited for views to be mapped ... */
-    uint64_t shared_ns;   /* ... of that those for which streams shared (pleat__supplied) */
+    uint64_t shared_ns;   /* time that requests have waited for views to be mapped for which streams
+                             shared (pleat__supplied) */
     uint32_t *gathered;   /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;

@@ -338,7 +338,6 @@ pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zo
     if (made == NULL)
         return PLEAT_E_NOT_FOUND;
     x.chunks = made->chunks;
-    uint64_t begun = pleat__heap_now(heap);
     pleat_result result = PLEAT_E_NOT_FOUND;
     if (exchange_plan(&x, &s))
         result = take(&s, &x, made, place);
@@ -347,6 +346,5 @@ pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zo
     if (result != PLEAT_OK)
         pleat__view_free(heap, made);
     pleat__arena_free(heap->arena, x.parts);
-    heap->view_ns += pleat__heap_now(heap) - begun;
     return result;
 }

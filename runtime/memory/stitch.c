@@ -227,12 +227,10 @@ uint64_t pleat__stitch_most(pleat__heap *heap, uint16_t stream, uint64_t new_byt
 
 static pleat_result view_map(pleat__heap *heap, pleat__view *view, bool shares)
 {
-    uint64_t begun = pleat__heap_now(heap);
+    uint64_t begun = shares ? pleat__heap_now(heap) : 0;
     pleat_result result =
         pleat__chunk_pool_view(heap->pool, view->chunks, view->pages, &view->page);
-    uint64_t took = pleat__heap_now(heap) - begun;
-    heap->view_ns += took;
-    heap->shared_ns += shares ? took : 0;
+    heap->shared_ns += shares ? pleat__heap_now(heap) - begun : 0;
     return result;
 }
 

@@ -60,8 +60,8 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         result = pleat__place_map_init(&self->places, context->arena, self->pool.base,
                                        pleat__space_pages(context->space) * self->pool.page_bytes);
     if (result == PLEAT_OK)
-        result = pleat__learner_init(&self->learner, context->arena, context->stats, &self->heap,
-                                     &context->conf, context->waits);
+        pleat__learner_init(&self->learner, context->arena, context->stats, &self->heap,
+                            &context->conf, context->waits);
     if (result == PLEAT_OK && context->plan != NULL)
         result = pleat__learner_load(&self->learner, &self->places, context->plan, context->tries);
     if (result == PLEAT_OK) {
@@ -153,7 +153,6 @@ enum {
     CACHED = 8,
     DIVERGED = 16,
     SLOT_BUSY = 32,
-    OUTGROWN = 64, /* varies, and had no room where it was learned */
 };
 
 static inline void count_served(pleat_stats *stats, uint32_t how, uint64_t bytes)
@@ -223,8 +222,6 @@ static pleat_result alloc_unplanned(policy *self, uint32_t item, uint64_t bytes,
         return PLEAT_OK;
     if (is_slot)
         self->served |= SLOT_BUSY;
-    else if (self->learner.current->learned)
-        self->served |= OUTGROWN;
     if (is_slot || self->learner.current->learned)
         pleat__schedule_replace(self->learner.current, item, place);
     return PLEAT_OK;
@@ -268,17 +265,6 @@ static bool alloc_in_second(policy *self, uint32_t item, uint64_t bytes, uint16_
         !pleat__heap_take(&self->heap, second, stream))
         return false;
     *place = *second;
-    self->served = IN_SLOT;
-    return true;
-}
-
-/* A dynamic request where it was in the iteration before, as far as its size allows. */
-static bool alloc_resized(policy *self, uint32_t item, uint64_t bytes, uint16_t stream,
-                          pleat__place *place)
-{
-    *place = self->learner.current->items[item].place;
-    if (!pleat__heap_take_resized(&self->heap, place, pleat__granules_of(bytes), stream))
-        return false;
     self->served = IN_SLOT;
     return true;
 }
@@ -328,7 +314,7 @@ static bool alloc_in_slot(policy *self, uint32_t item, uint64_t bytes, uint16_t 
     const pleat__expected *expected = &self->learner.current->items[item];
     *place = expected->place;
     if (expected->kind != PLEAT__ITEM_SLOT)
-        return alloc_resized(self, item, bytes, stream, place);
+        return false;
     if (take_slot(self, place, bytes, stream) || take_ordered(self, place, bytes, stream)) {
         prefetch_next(self);
         self->served = IN_SLOT;
@@ -565,8 +551,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     count_served(self->stats, how, bytes);
     put_down(self, &place, bytes, index);
     if (self->learner.epoch == epoch)
-        pleat__learner_request(&self->learner, bytes, index, &place,
-                               (how & (DIVERGED | OUTGROWN)) != 0);
+        pleat__learner_request(&self->learner, bytes, index, &place, (how & DIVERGED) != 0);
     *address = place.address;
     return PLEAT_OK;
 }

@@ -56,25 +56,6 @@ static void planned_physical_stays_at_what_is_live(void **state)
     job_stop(&j);
 }
 
-static void planned_period_is_found_without_marks(void **state)
-{
-    (void)state;
-    job j;
-    job_shape shape = job_shape_make(3, 1);
-    job_start(&j, "pleat", NULL, 0);
-    for (int i = 0; i < 30; i++)
-        job_iterate(&j, &shape, JOB_PLAIN, 0);
-    pleat_stats before = pleat_stats_of(j.runtime);
-    for (int i = 0; i < 10; i++)
-        job_iterate(&j, &shape, JOB_PLAIN, 0);
-    pleat_stats after = pleat_stats_of(j.runtime);
-    assert_true((after.planned - before.planned) * 100 >= (after.requests - before.requests) * 99);
-    assert_int_equal(after.driver_calls, before.driver_calls);
-    job_drain(&j);
-    assert_int_equal(j.errors, 0);
-    job_stop(&j);
-}
-
 static void planned_disturbed_iterations_keep_98_percent(void **state)
 {
     (void)state;
@@ -479,7 +460,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(planned_job_is_learned_in_two_iterations),
         cmocka_unit_test(planned_physical_stays_at_what_is_live),
-        cmocka_unit_test(planned_period_is_found_without_marks),
         cmocka_unit_test(planned_disturbed_iterations_keep_98_percent),
         cmocka_unit_test(planned_evaluation_between_iterations_leaves_the_plan),
         cmocka_unit_test(planned_shape_that_comes_is_learned_in_three_iterations),

@@ -1,6 +1,6 @@
 /*
- * learn.c: finding the iteration of a job that marks none: loops in loops, iterations that are not
- * exactly equal, evaluations between them, shapes that alternate, jobs that change a little.
+ * learn.c: iterations of marked jobs: loops in loops, iterations that are not exactly equal,
+ * evaluations between them, shapes that alternate, jobs that change a little.
  */
 #include "nested.h"
 
@@ -19,8 +19,10 @@ static pleat_stats since(const job *j, pleat_stats before)
 static pleat_stats run(job *j, nested *n, uint32_t iterations)
 {
     pleat_stats before = pleat_stats_of(j->runtime);
-    for (uint32_t i = 0; i < iterations; i++)
+    for (uint32_t i = 0; i < iterations; i++) {
+        assert_ok(pleat_mark(j->runtime));
         nested_iterate(j, n);
+    }
     return since(j, before);
 }
 
@@ -35,12 +37,6 @@ static void assert_planned(const job *j, pleat_stats stats, uint32_t percent)
                  (unsigned long long)pleat_stats_of(j->runtime).divergences);
 }
 
-/* Iterations that hold so many requests. */
-static uint32_t iterations_of(nested *n, uint64_t requests)
-{
-    return (uint32_t)(requests / n->count) + 1;
-}
-
 static void stop(job *j, nested *n)
 {
     nested_end(j, n);
@@ -49,7 +45,7 @@ static void stop(job *j, nested *n)
     job_stop(j);
 }
 
-static void learn_iteration_is_found_not_its_loops(void **state)
+static void learn_iteration_of_many_loops_is_followed(void **state)
 {
     (void)state;
     test_random random = test_random_begin("learn", 0x1ea21);
@@ -58,9 +54,7 @@ static void learn_iteration_is_found_not_its_loops(void **state)
         job j;
         nested n = nested_make(&random, microbatches[i % (sizeof microbatches / sizeof(uint32_t))]);
         job_start(&j, "pleat", NULL, 0);
-        run(&j, &n, 2);
-        run(&j, &n, 4 + iterations_of(&n, 16384));
-        run(&j, &n, 6);
+        run(&j, &n, 8);
         pleat_stats stats = run(&j, &n, 10);
         assert_planned(&j, stats, 99);
         assert_int_equal(stats.driver_calls, 0);
@@ -69,40 +63,24 @@ static void learn_iteration_is_found_not_its_loops(void **state)
     }
 }
 
-static void mark_and_iterate(job *j, nested *n, uint32_t iterations, bool marks)
-{
-    for (uint32_t i = 0; i < iterations; i++) {
-        if (marks)
-            assert_ok(pleat_mark(j->runtime));
-        nested_iterate(j, n);
-    }
-}
-
 /* One request in ten changes for good, too few to diverge: the heap has them from then on, and
  * asks nothing of the driver. */
 static void learn_small_change_for_good_costs_itself_only(void **state)
 {
     (void)state;
-    for (int marks = 0; marks < 2; marks++) {
-        test_random random = test_random_begin("change", 0xc4a);
-        job j;
-        nested n = nested_make(&random, 2);
-        job_start(&j, "pleat", NULL, 0);
-        nested_iterate(&j, &n);
-        mark_and_iterate(&j, &n, 8 + iterations_of(&n, 30000), marks);
-        pleat_stats before = pleat_stats_of(j.runtime);
-        mark_and_iterate(&j, &n, 4, marks);
-        assert_planned(&j, since(&j, before), 99);
-        n.forward[1] += 512 * 300;
-        n.backward[n.requests - 1] += 512 * 300;
-        mark_and_iterate(&j, &n, 8 + iterations_of(&n, 60000), marks);
-        before = pleat_stats_of(j.runtime);
-        mark_and_iterate(&j, &n, 10, marks);
-        pleat_stats stats = since(&j, before);
-        assert_planned(&j, stats, 90);
-        assert_int_equal(stats.driver_calls, 0);
-        stop(&j, &n);
-    }
+    test_random random = test_random_begin("change", 0xc4a);
+    job j;
+    nested n = nested_make(&random, 2);
+    job_start(&j, "pleat", NULL, 0);
+    run(&j, &n, 8);
+    assert_planned(&j, run(&j, &n, 4), 99);
+    n.forward[1] += 512 * 300;
+    n.backward[n.requests - 1] += 512 * 300;
+    run(&j, &n, 8);
+    pleat_stats stats = run(&j, &n, 10);
+    assert_planned(&j, stats, 90);
+    assert_int_equal(stats.driver_calls, 0);
+    stop(&j, &n);
 }
 
 /* A request in twelve never comes twice: learning anew does not pay, and is not tried all the time.
@@ -116,8 +94,7 @@ static void learn_unsteady_job_does_not_thrash(void **state)
     job_start(&j, "pleat", NULL, 0);
     for (uint32_t i = 0; i < 400; i++) {
         n.forward[n.requests / 2] = 512 * (200 + test_random_below(&random, 500));
-        assert_ok(pleat_mark(j.runtime));
-        nested_iterate(&j, &n);
+        run(&j, &n, 1);
     }
     pleat_stats stats = pleat_stats_of(j.runtime);
     assert_true(stats.switches <= 4);
@@ -153,11 +130,9 @@ static void iterate_oddly(job *j, nested *n, test_random *random, uint32_t itera
         job_tensor line = job_alloc(j, 512 * (1 + test_random_below(random, 9)), 0);
         job_free(j, &line);
     }
-    nested_iterate(j, n);
+    run(j, n, 1);
 }
 
-/* An iteration is believed after 8,192 to 24,576 requests in which nothing came between, and found
- * so again behind what did. */
 static void learn_what_comes_between_iterations_is_no_part_of_them(void **state)
 {
     (void)state;
@@ -168,7 +143,7 @@ static void learn_what_comes_between_iterations_is_no_part_of_them(void **state)
         job_start(&j, "pleat", NULL, 0);
         uint32_t iteration = 0;
         for (uint32_t visit = 0; visit < 4; visit++) {
-            for (uint64_t requests = 0; requests < 40000; requests += n.count)
+            for (uint32_t k = 0; k < 5; k++)
                 iterate_oddly(&j, &n, &random, iteration++);
             pleat_stats before = pleat_stats_of(j.runtime);
             for (uint32_t k = 0; k < 10; k++)
@@ -192,16 +167,12 @@ static void learn_dynamic_sizes_cost_no_driver_calls(void **state)
         nested n = nested_make(&random, 1 + i % 3);
         job_start(&j, "pleat", NULL, 0);
         pleat_stats before = {0};
-        uint64_t requests = 0;
-        for (uint32_t left = 20; left > 0;) {
+        for (uint32_t iteration = 0; iteration < 120; iteration++) {
             for (uint32_t r = 2; r < n.requests; r += 6)
                 n.forward[r] = 512 * (200 + test_random_below(&random, 100));
-            if (requests < 80000)
+            if (iteration == 100)
                 before = pleat_stats_of(j.runtime);
-            else
-                left--;
-            nested_iterate(&j, &n);
-            requests += n.count;
+            run(&j, &n, 1);
         }
         pleat_stats stats = since(&j, before);
         assert_int_equal(stats.driver_calls, 0);
@@ -211,10 +182,7 @@ static void learn_dynamic_sizes_cost_no_driver_calls(void **state)
     }
 }
 
-/* More than are compared before an iteration without marks is believed (period.c, PATIENCE). */
-#define UNMARKED_REQUESTS 12000u
-
-static void alternate(test_random *random, bool marks)
+static void alternate(test_random *random)
 {
     job j;
     nested n = nested_make(random, 3), other = n;
@@ -225,14 +193,10 @@ static void alternate(test_random *random, bool marks)
     job_start(&j, "pleat", NULL, 0);
     for (uint32_t visit = 0; visit < 10; visit++) {
         nested *now = visit % 2 == 0 ? &n : &other, *next = visit % 2 == 0 ? &other : &n;
-        mark_and_iterate(&j, now, 2, marks);
-        pleat_stats before = pleat_stats_of(j.runtime);
-        mark_and_iterate(&j, now, 48, marks);
-        /* A first iteration that matches nothing, and a second one to be like it; without marks
-         * an iteration is believed after some thousand requests. */
-        pleat_stats stats = since(&j, before);
-        assert_true(stats.planned + stats.lane + (marks ? 2 * now->count : UNMARKED_REQUESTS) >=
-                    stats.requests);
+        run(&j, now, 2);
+        /* A first iteration that matches nothing, and a second one to be like it. */
+        pleat_stats stats = run(&j, now, 48);
+        assert_true(stats.planned + stats.lane + 2 * now->count >= stats.requests);
         assert_int_equal(stats.switches, 1);
         memcpy(next->states, now->states, sizeof next->states);
         memcpy(next->gradients, now->gradients, sizeof next->gradients);
@@ -245,7 +209,7 @@ static void learn_shapes_that_alternate_take_each_others_place(void **state)
     (void)state;
     test_random random = test_random_begin("shapes", 0x54a);
     for (uint32_t i = 0; i < 8; i++)
-        alternate(&random, i % 2 == 1);
+        alternate(&random);
 }
 
 /* As many requests as an iteration has, of any size. */
@@ -267,17 +231,15 @@ static void learn_steps_are_followed_between_rollouts_as_long(void **state)
 {
     (void)state;
     test_random random = test_random_begin("rollouts", 0x2011);
-    for (uint32_t run = 0; run < 4; run++) {
+    for (uint32_t visit = 0; visit < 4; visit++) {
         job j;
         nested n = nested_make(&random, 2);
         uint64_t requests = 0, planned = 0;
         job_start(&j, "pleat", NULL, 0);
         for (uint32_t i = 0; i < 24; i++) {
             roll_out(&j, i == 0 ? 1 : n.count, &random);
-            mark_and_iterate(&j, &n, 1, true);
-            pleat_stats before = pleat_stats_of(j.runtime);
-            mark_and_iterate(&j, &n, 3, true);
-            pleat_stats steps = since(&j, before);
+            run(&j, &n, 1);
+            pleat_stats steps = run(&j, &n, 3);
             requests += i < 12 ? 0 : steps.requests;
             planned += i < 12 ? 0 : steps.planned;
         }
@@ -291,7 +253,7 @@ static void learn_steps_are_followed_between_rollouts_as_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learn_iteration_is_found_not_its_loops),
+        cmocka_unit_test(learn_iteration_of_many_loops_is_followed),
         cmocka_unit_test(learn_small_change_for_good_costs_itself_only),
         cmocka_unit_test(learn_unsteady_job_does_not_thrash),
         cmocka_unit_test(learn_what_comes_between_iterations_is_no_part_of_them),

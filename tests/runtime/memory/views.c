@@ -538,6 +538,7 @@ static void remapped_view_is_none_in_which_a_schedule_has_a_place(void **state)
         fixture f;
         pleat_va block;
         begin(&f, "");
+        assert_ok(pleat_mark(f.runtime));
         pleat_va first = run_iteration(&f);
         for (int i = 0; followed && i < 4; i++)
             assert_int_equal(run_iteration(&f), first);
