@@ -12,7 +12,8 @@
  *           themselves, and wait for each other on the device where it passes from one to another.
  * LEARNING  The policy pleat learns the places of an iteration's requests from the first two
  *           iterations that are alike, where they have 64 requests or more; a plan is followed from
- *           its first request on. Iterations are what pleat_mark parts, or else are found.
+ *           its first request on. Iterations are what pleat_mark parts: where nothing calls it each
+ *           request has its place found anew.
  * ERRORS    PLEAT_E_OUT_OF_MEMORY and PLEAT_E_BUDGET leave the runtime usable, and as it was but
  *           for idle memory that was given back; the text says live, physical, budget, reusable and
  *           the largest request that would fit, which is served when it is asked for next (by the

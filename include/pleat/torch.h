@@ -33,7 +33,8 @@ int pleat_torch_enable(const char *policy, const char *conf, const char *plan, u
 /* Text of the last failure on this thread; valid until the next. */
 const char *pleat_torch_failure(void);
 
-/* An iteration ends, on one device or (-1) on all. Optional: iterations are found without. */
+/* An iteration ends, on one device or (-1) on all. Optional, but places are learned between such
+ * marks alone. */
 int pleat_torch_mark(int device);
 /* What is allocated from now on belongs to a phase of the iteration; "" leaves it. */
 int pleat_torch_phase(const char *name);

@@ -102,18 +102,24 @@ static bool adopt(pleat__learner *learner, const pleat__alike *iteration)
     return true;
 }
 
-/* The plan file is another job's. */
+/* The plan file is another job's; what follows it is not on trial. */
 static void refute(pleat__learner *learner)
 {
     pleat__trial_end(&learner->trial);
-    learner->stats->left_at = learner->requests;
     learner->due |= PLEAT__DUE_LEAVE;
+}
+
+/* It does not pass its trial. */
+static void fail_trial(pleat__learner *learner)
+{
+    refute(learner);
+    learner->stats->left_at = learner->requests;
 }
 
 static void suspend(pleat__learner *learner)
 {
     if (learner->trial.on)
-        refute(learner);
+        fail_trial(learner);
     learner->stats->divergences++;
     learner->diverged = true;
     set_current(learner, NULL, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
@@ -203,7 +209,7 @@ static void judge(pleat__learner *learner, bool replaces)
     pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
                                                     what_was_followed(learner, replaces));
     if (verdict == PLEAT__VERDICT_LEAVE)
-        learner->due |= PLEAT__DUE_LEAVE;
+        refute(learner);
     if (verdict == PLEAT__VERDICT_KEEP_APART)
         learner->heap->keeps_apart = true;
 }
@@ -329,7 +335,7 @@ void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
 {
     if (!pleat__trial_step(&learner->trial, &learner->current->matcher, bytes, missed,
                            learner->stats->live_bytes))
-        refute(learner);
+        fail_trial(learner);
     else if (!learner->trial.on)
         stop_recording(learner);
 }

@@ -40,10 +40,19 @@ static void forget_before(pleat__recording *recording, uint64_t position)
         recording->compared.open = false;
 }
 
+/* What comes from now on is an iteration, which is compared with the last `count` requests; 0: with
+ * nothing. */
+static void compare_with(pleat__recording *recording, uint32_t count)
+{
+    uint64_t begin = recording->end - count;
+    recording->mark_at = recording->end;
+    recording->compared = (pleat__comparison){.cursor = begin, .length = count, .open = count != 0};
+    forget_before(recording, begin);
+}
+
 void pleat__recording_restart(pleat__recording *recording)
 {
-    forget_before(recording, recording->end);
-    recording->compared = (pleat__comparison){0}; /* what comes next is compared with nothing */
+    compare_with(recording, 0);
     recording->mark_at = PLEAT__NO_MARK;
     recording->unasked = 0;
 }
@@ -221,16 +230,6 @@ static bool is_often_alike(pleat__recording *recording, bool alike)
     if (recording->unlike > MOST_UNLIKE)
         recording->unlike = MOST_UNLIKE;
     return recording->unlike < UNLIKE;
-}
-
-/* What comes from now on is compared with the iteration of `count` requests that has ended; 0: with
- * nothing. */
-static void compare_with(pleat__recording *recording, uint32_t count)
-{
-    uint64_t begin = recording->end - count;
-    recording->mark_at = recording->end;
-    recording->compared = (pleat__comparison){.cursor = begin, .length = count, .open = count != 0};
-    forget_before(recording, begin);
 }
 
 pleat__alike pleat__recording_mark(pleat__recording *recording)

@@ -3,7 +3,7 @@
     import pleat
     pleat.enable()          # before the first CUDA tensor
 
-Nothing else is needed: Pleat finds the iteration that repeats and plans it. torch.cuda's functions
+Nothing else is needed: an optimizer's step ends an iteration, and what repeats is planned. torch.cuda's functions
 (memory_stats, empty_cache, snapshots, graphs, MemPool ...) go on working. `pleat run -- python
 train.py` does the same without a change to the program.
 
@@ -245,8 +245,8 @@ def enabled():
 
 
 def mark_step(device=_ALL):
-    """An iteration ends here, on all devices or on one. Optional: Pleat finds iterations by itself.
-    Where a program says so in each, its optimizers' steps say nothing."""
+    """An iteration ends here, on all devices or on one. Optional: the steps of torch's optimizers say so
+    themselves, and nothing any more where a program does."""
     if _library is None:
         return
     device = _index(device)

@@ -361,6 +361,32 @@ static void learner_keeps_no_plan_file_for_what_comes_before_marks(void **state)
     pleat_plan_free(plan);
 }
 
+/* What is learned then is not held against the plan. */
+static void learner_ends_the_trial_of_a_plan_file_that_it_leaves(void **state)
+{
+    (void)state;
+    job j;
+    job_shape shape = job_shape_make(8, 1);
+    pleat_plan *plan = plan_of(&shape, NULL);
+    job_start(&j, "pleat", plan, 0);
+    pleat__learner *learner = learner_of(&j);
+    pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);
+    learner->trial.most = learner->trial.apart = UINT64_MAX; /* it would go on */
+    assert_ok(pleat_mark(j.runtime));
+    learner->judge.strikes = 3;
+    job_tensor first = job_alloc(&j, shape.bytes[0], 0);
+    job_free(&j, &first);
+    evaluate(&j, 63); /* one more suspends the plan, which ends a trial as well */
+    assert_true(learner->trial.on);
+    assert_ok(pleat_mark(j.runtime));
+    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
+    assert_false(learner->trial.on);
+    run(&j, &shape, 4);
+    assert_planned(&j, &shape, 3);
+    finish(&j);
+    pleat_plan_free(plan);
+}
+
 static void learner_keeps_a_plan_file_that_served(void **state)
 {
     (void)state;
@@ -515,6 +541,7 @@ int main(void)
         cmocka_unit_test(learner_resumes_a_plan_file_where_its_requests_come_again),
         cmocka_unit_test(learner_judges_no_plan_file_by_what_comes_before_marks),
         cmocka_unit_test(learner_keeps_no_plan_file_for_what_comes_before_marks),
+        cmocka_unit_test(learner_ends_the_trial_of_a_plan_file_that_it_leaves),
         cmocka_unit_test(learner_keeps_a_plan_file_that_served),
         cmocka_unit_test(learner_leaves_what_lies_in_a_plan_file),
         cmocka_unit_test(learner_leaves_what_lies_across_homes_in_any_order),
