@@ -24,7 +24,7 @@ static const transition transitions[] = {
     T(following, suspended, diverged),
     T(suspended, following, resumed),
     T(suspended, following, laid_out),
-    T(suspended, heap, replaced),
+    T(suspended, heap, again),
     T(following, heap, misfit),
     T(suspended, heap, misfit),
 };

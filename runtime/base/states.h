@@ -7,7 +7,7 @@
  *      |    |  misfit (drop)  |   |       resumed (resume)       |    |
  *      |    +-----------------+   +------------------------------+    |
  *      |                                                              |
- *      +------------------ replaced, misfit (drop) -------------------+
+ *      +-------------------- again, misfit (drop) --------------------+
  *
  * heap       nothing is followed: the heap serves, and the recording waits for iterations that are
  *            alike
@@ -15,7 +15,8 @@
  *            takes its place, followed or suspended), or an iteration as it lay (alike)
  * suspended  there is a schedule, but this iteration is another; the heap serves
  *
- * The cause `misfit`: a plan file is left for good, as another job's.
+ * The cause `misfit`: a plan file is left for good, as another job's; `again`: a learned schedule
+ * was suspended in the iteration before, too.
  *
  * The functions named are learner.c's, the only ones that set a state.
  */
@@ -31,7 +32,7 @@
     X(alike)                                                                                       \
     X(diverged)                                                                                    \
     X(resumed)                                                                                     \
-    X(replaced)                                                                                    \
+    X(again)                                                                                       \
     X(laid_out)                                                                                    \
     X(misfit)
 

@@ -289,5 +289,4 @@ void pleat__schedule_replace(pleat__schedule *schedule, uint32_t item, const ple
     pleat__view_pin(place);
     pleat__view_unpin(schedule->arena, &expected->place);
     expected->place = *place;
-    expected->kind = PLEAT__ITEM_SLOT;
 }

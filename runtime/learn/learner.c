@@ -49,18 +49,6 @@ static void set_current(pleat__learner *learner, pleat__schedule *next, pleat__s
     pleat__states_set(&learner->states, state, cause);
 }
 
-static void stop_recording(pleat__learner *learner)
-{
-    learner->recording = false;
-    pleat__recording_restart(&learner->record);
-}
-
-/* Whether the schedule is a plan file's, which stays until it is left. */
-static bool follows_file(const pleat__learner *learner)
-{
-    return learner->schedule != NULL && !learner->schedule->learned;
-}
-
 /* The next iteration ends after as many requests as the schedule has. */
 static void set_pace(pleat__learner *learner)
 {
@@ -77,12 +65,12 @@ static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause
     set_current(learner, NULL, state, cause);
     learner->schedule = NULL;
     learner->heap->has_schedule = false;
-    learner->recording = false;
     if (old->learned)
         pleat__schedule_free(old);
 }
 
-/* An iteration that is alike is followed from now on. false: there is no host memory for it. */
+/* An iteration that is alike is followed from now on. false: there is no host memory for it.
+ * pre: there is no schedule */
 static bool adopt(pleat__learner *learner, const pleat__alike *iteration)
 {
     pleat__schedule *next;
@@ -90,12 +78,9 @@ static bool adopt(pleat__learner *learner, const pleat__alike *iteration)
         pleat__recording_restart(&learner->record);
         return false;
     }
-    if (learner->schedule != NULL)
-        drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_replaced);
     learner->schedule = next;
     learner->heap->has_schedule = true;
-    learner->diverged = false;
-    stop_recording(learner);
+    pleat__recording_restart(&learner->record);
     learner->stats->switches++;
     set_current(learner, next, PLEAT__STATE_following, PLEAT__CAUSE_alike);
     set_pace(learner);
@@ -123,11 +108,6 @@ static void suspend(pleat__learner *learner)
     learner->stats->divergences++;
     learner->diverged = true;
     set_current(learner, NULL, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
-    /* What was recorded beside the schedule goes on; else recording begins here, with a part of an
-     * iteration. */
-    if (!learner->recording)
-        pleat__recording_restart(&learner->record);
-    learner->recording |= learner->schedule->learned;
 }
 
 static void resume(pleat__learner *learner)
@@ -148,7 +128,7 @@ void pleat__learner_watch(pleat__learner *learner)
         suspend(learner);
 }
 
-/* ---- recording ---- */
+/* ---- requests that follow nothing ---- */
 
 /* Where nothing marks iterations: whether the suspended plan's own requests come again. */
 static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
@@ -161,30 +141,15 @@ static void look_for_schedule(pleat__learner *learner, uint64_t bytes)
         resume(learner);
 }
 
-/* Whether a place outlives the plan that is followed: it is at home, or in a view of the heap's. A
- * plan's folds and lanes go with it. */
-static bool is_lasting(const pleat__learner *learner, const pleat__place *place)
-{
-    if (place->lane != 0)
-        return false;
-    return place->several != NULL
-               ? place->several->view != NULL
-               : place->address == pleat__chunk_pool_address(learner->heap->pool, place->run.begin);
-}
-
 void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t stream,
                            const pleat__place *place)
 {
-    static const pleat__place nowhere;
-    bool suspended = learner->current == NULL && learner->schedule != NULL;
-    if (learner->on && (!follows_file(learner) || learner->recording)) {
-        /* The heap alone has no other places. */
-        if (learner->current != NULL && !is_lasting(learner, place))
-            place = &nowhere;
+    if (learner->schedule != NULL) {
+        if (!learner->record.marked)
+            look_for_schedule(learner, bytes);
+    } else if (learner->on) {
         pleat__recording_add(&learner->record, bytes, stream, place);
     }
-    if (suspended && !learner->record.marked)
-        look_for_schedule(learner, bytes);
 }
 
 /* ---- iterations ---- */
@@ -196,18 +161,17 @@ static bool is_beyond_layout(const pleat__learner *learner)
            !pleat__layouts_hold(&learner->layouts, &learner->sizes.x);
 }
 
-/* `replaces`: the iteration is another one than the schedule's, and takes its place. */
-static pleat__followed what_was_followed(const pleat__learner *learner, bool replaces)
+static pleat__followed what_was_followed(const pleat__learner *learner)
 {
-    if (learner->schedule == NULL || replaces || is_beyond_layout(learner))
+    if (learner->schedule == NULL || is_beyond_layout(learner))
         return PLEAT__FOLLOWED_NOTHING;
-    return follows_file(learner) ? PLEAT__FOLLOWED_FILE : PLEAT__FOLLOWED_LEARNED;
+    return learner->schedule->learned ? PLEAT__FOLLOWED_LEARNED : PLEAT__FOLLOWED_FILE;
 }
 
-static void judge(pleat__learner *learner, bool replaces)
+static void judge(pleat__learner *learner)
 {
     pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
-                                                    what_was_followed(learner, replaces));
+                                                    what_was_followed(learner));
     if (verdict == PLEAT__VERDICT_LEAVE)
         refute(learner);
     if (verdict == PLEAT__VERDICT_KEEP_APART)
@@ -248,15 +212,11 @@ static void sweep(pleat__learner *learner)
         (void)pleat__layouts_sweep(&learner->layouts);
 }
 
-/* An iteration that was followed to its end needs no recording; one that diverged does, and the
- * next as well. */
-static void record_on(pleat__learner *learner)
+/* Whether a learned schedule is the job's no more: it was suspended in two iterations in a row. */
+static bool has_ended(const pleat__learner *learner)
 {
-    if (learner->current == NULL || !learner->current->learned)
-        return;
-    learner->recording = learner->diverged;
-    if (!learner->recording)
-        pleat__recording_restart(&learner->record);
+    return learner->schedule != NULL && learner->schedule->learned && learner->diverged &&
+           learner->diverged_before;
 }
 
 void pleat__learner_mark(pleat__learner *learner)
@@ -266,9 +226,7 @@ void pleat__learner_mark(pleat__learner *learner)
     if (first)
         set_pace(learner);
     learner->heap->waking_marks -= learner->heap->waking_marks != 0;
-    bool wanted = learner->schedule == NULL || (learner->diverged && learner->schedule->learned);
-    bool replaces = found.count != 0 && wanted;
-    judge(learner, replaces);
+    judge(learner);
     /* What came before the first mark was no iteration. */
     if (first) {
         learner->judge.strikes = 0;
@@ -276,12 +234,14 @@ void pleat__learner_mark(pleat__learner *learner)
     }
     follow_sizes(learner);
     sweep(learner);
-    if (replaces && adopt(learner, &found))
+    if (has_ended(learner))
+        drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_again);
+    learner->diverged_before = learner->diverged;
+    learner->diverged = false;
+    if (learner->schedule == NULL && found.count != 0 && adopt(learner, &found))
         return;
     if (learner->current == NULL && learner->schedule != NULL)
         resume(learner);
-    record_on(learner);
-    learner->diverged = false;
     if (learner->current == NULL)
         return;
     pleat__matcher_mark(&learner->current->matcher);
@@ -292,7 +252,7 @@ void pleat__learner_mark(pleat__learner *learner)
 void pleat__learner_pace(pleat__learner *learner)
 {
     learner->heap->waking_marks -= learner->heap->waking_marks != 0;
-    judge(learner, false);
+    judge(learner);
     set_pace(learner);
     if (learner->current != NULL)
         follow_sizes(learner);
@@ -321,7 +281,6 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
     learner->tries = tries;
-    learner->recording = tries;      /* a plan that is left is to leave no gap in it */
     learner->heap->waking_marks = 2; /* a job may mark its beginning */
     /* Where sizes follow a number, what is not in the plan is laid out for another one. */
     learner->heap->planned = plan->recipe == NULL ? learner->heap->pool->count : 0;
@@ -336,8 +295,6 @@ void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
     if (!pleat__trial_step(&learner->trial, &learner->current->matcher, bytes, missed,
                            learner->stats->live_bytes))
         fail_trial(learner);
-    else if (!learner->trial.on)
-        stop_recording(learner);
 }
 
 pleat__plan_fit pleat__learner_fit(const pleat__learner *learner)

@@ -4,9 +4,9 @@
  *
  * There is at most one schedule: the plan file's (or what its recipe was laid out as for larger
  * sizes), or an iteration as it lay in the heap. Where too many requests do not match it is
- * suspended: the heap serves, and the next iteration begins with it again. Two iterations in a row
- * that are alike (recording.h) make a new one. The judge (judge.h) leaves a plan file that is
- * another job's.
+ * suspended: the heap serves, and the next iteration begins with it again; a learned one that is
+ * suspended in two in a row goes. Two iterations in a row that are alike (recording.h) make one.
+ * The judge (judge.h) leaves a plan file that is another job's.
  */
 #ifndef PLEAT_RUNTIME_LEARN_LEARNER_H
 #define PLEAT_RUNTIME_LEARN_LEARNER_H
@@ -35,14 +35,14 @@ typedef struct pleat__learner {
     pleat__schedule *current;  /* the schedule while it is followed, else NULL */
     uint64_t epoch;            /* changes whenever `current` does */
     uint64_t requests;
-    uint32_t watched;   /* requests since divergence was judged last */
-    uint32_t missed;    /* of them, those that did not match */
-    bool diverged;      /* within this iteration */
-    bool recording;     /* also while a schedule is followed */
-    bool waits;         /* a mark waits for a layout that is being made */
-    bool tries;         /* the plan file came on trial */
-    uint8_t due;        /* bits of PLEAT__DUE_ */
-    uint64_t most_live; /* bytes, so far; the statistics' peak is restarted by who reads it */
+    uint32_t watched;     /* requests since divergence was judged last */
+    uint32_t missed;      /* of them, those that did not match */
+    bool diverged;        /* the schedule was suspended within this iteration ... */
+    bool diverged_before; /* ... and within the one before */
+    bool waits;           /* a mark waits for a layout that is being made */
+    bool tries;           /* the plan file came on trial */
+    uint8_t due;          /* bits of PLEAT__DUE_ */
+    uint64_t most_live;   /* bytes, so far; the statistics' peak is restarted by who reads it */
     /* Requests at which the iteration that runs is over, where nothing marks iterations. */
     uint64_t iteration_until;
     pleat__states states;
@@ -73,7 +73,7 @@ bool pleat__learner_leave(pleat__learner *learner);
 void pleat__learner_mark(pleat__learner *learner);
 /* The same without a word of the job. pre: PLEAT__DUE_ITERATION */
 void pleat__learner_pace(pleat__learner *learner);
-/* A request was served, and is recorded. */
+/* A request was served that follows nothing: it is recorded, unless a schedule is suspended. */
 void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t stream,
                            const pleat__place *place);
 /* Judges the last PLEAT__WATCH_REQUESTS, or fewer where too many of them missed. */
@@ -92,7 +92,7 @@ static inline void pleat__learner_request(pleat__learner *learner, uint64_t byte
     learner->requests++;
     if (learner->stats->live_bytes > learner->most_live)
         learner->most_live = learner->stats->live_bytes;
-    if (learner->current == NULL || __builtin_expect(learner->recording, 0))
+    if (learner->current == NULL)
         pleat__learner_record(learner, bytes, stream, place);
     if (__builtin_expect(learner->requests >= learner->iteration_until, 0))
         learner->due |= PLEAT__DUE_ITERATION;

@@ -62,8 +62,6 @@ static inline void write_record(pleat__recorded_request *recorded, uint64_t byte
 {
     uint64_t what = bytes | (uint64_t)stream << 48;
     recorded->address = place->address;
-    if (place->granules != 0)
-        what |= PLEAT__RECORDED_PLACED;
     if (place->several != NULL) {
         what |= PLEAT__RECORDED_IN_VIEW;
         recorded->several = place->several;
@@ -76,8 +74,7 @@ static inline void write_record(pleat__recorded_request *recorded, uint64_t byte
 
 static bool is_pinned(const pleat__recorded_request *recorded)
 {
-    return (recorded->what & PLEAT__RECORDED_PLACED) != 0 &&
-           (recorded->what & PLEAT__RECORDED_IN_VIEW) != 0;
+    return (recorded->what & PLEAT__RECORDED_IN_VIEW) != 0;
 }
 
 static void unpin(pleat__recording *recording, const pleat__recorded_request *recorded)
@@ -165,7 +162,7 @@ static bool same(const pleat__recording *recording, uint64_t a, uint64_t b)
 {
     uint64_t differs =
         pleat__recording_at(recording, a)->what ^ pleat__recording_at(recording, b)->what;
-    return (differs & (PLEAT__RECORDED_PLACED - 1)) == 0;
+    return (differs & (PLEAT__RECORDED_IN_VIEW - 1)) == 0;
 }
 
 /* The position of the newest request in the iteration before. UINT64_MAX: it is not there. */
@@ -270,13 +267,10 @@ static void expect(pleat__expected *item, const pleat__recorded_request *recorde
     item->bytes = pleat__recorded_bytes(recorded);
     item->stream = pleat__recorded_stream(recorded);
     item->lane = PLEAT__NO_LANE;
-    item->kind = PLEAT__ITEM_LOOSE;
-    if ((recorded->what & PLEAT__RECORDED_PLACED) == 0)
-        return;
     item->kind = PLEAT__ITEM_SLOT;
     item->place.address = recorded->address;
     item->place.granules = pleat__granules_of(item->bytes);
-    if ((recorded->what & PLEAT__RECORDED_IN_VIEW) != 0)
+    if (is_pinned(recorded))
         item->place.several = recorded->several;
     else
         item->place.run = (pleat__run){(uint32_t)recorded->begin, item->place.granules};
@@ -296,7 +290,7 @@ pleat_result pleat__recording_take(pleat__recording *recording, const pleat__ali
     for (uint32_t i = 0; i < iteration->count; i++) {
         pleat__recorded_request *recorded = pleat__recording_at(recording, iteration->first + i);
         expect(&items[i], recorded);
-        recorded->what &= ~PLEAT__RECORDED_PLACED; /* what was pinned is the schedule's */
+        recorded->what &= ~PLEAT__RECORDED_IN_VIEW; /* what was pinned is the schedule's */
     }
     return PLEAT_OK;
 }

@@ -33,8 +33,7 @@
  * together and written at once: fields of bits wait for each other (D527). */
 typedef struct pleat__recorded_request {
     uint64_t what; /* bytes as requested, from bit 48 on the stream's index, and these (D527): */
-#define PLEAT__RECORDED_PLACED  (UINT64_C(1) << 56) /* its place outlives a plan (D527) */
-#define PLEAT__RECORDED_IN_VIEW (UINT64_C(1) << 57) /* which is a slice of a view (D527) */
+#define PLEAT__RECORDED_IN_VIEW (UINT64_C(1) << 56) /* its place is a slice of a view (D527) */
     pleat_va address;
     union {
         pleat__runs *several; /* of the slice, which is pinned */

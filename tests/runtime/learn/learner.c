@@ -1,6 +1,6 @@
 /*
  * learner.c: the states of a job on a real runtime over host memory, with a canary: a schedule is
- * adopted, suspended, resumed and replaced, and a plan file of another job is left.
+ * adopted, suspended, resumed and dropped, and a plan file of another job is left.
  */
 #include "failing.h"
 #include "job.h"
@@ -58,7 +58,7 @@ static void learner_adopts_what_is_alike_at_the_mark(void **state)
     assert_state(&j, PLEAT__STATE_following);
     assert_int_equal(caused(&j, PLEAT__CAUSE_alike), 1);
     assert_int_equal(learner_of(&j)->schedule->count, JOB_REQUESTS);
-    assert_false(learner_of(&j)->recording);
+    assert_int_equal(learner_of(&j)->record.end, learner_of(&j)->record.begin);
     job_iterate(&j, &shape, JOB_PLAIN, 0);
     assert_planned(&j, &shape, 4);
     finish(&j);
@@ -117,43 +117,43 @@ static void learner_suspends_and_resumes_at_the_next_mark(void **state)
     finish(&j);
 }
 
-static void learner_replaces_what_two_alike_iterations_left(void **state)
+static void learner_drops_what_is_suspended_in_two_iterations_in_a_row(void **state)
 {
     (void)state;
     job j;
     job_shape shape = job_shape_make(4, 1), other = job_shape_make(34, 2);
     job_start(&j, "pleat", NULL, 0);
     run(&j, &shape, 5);
-    run(&j, &other, 3);
-    assert_int_equal(caused(&j, PLEAT__CAUSE_replaced), 0);
+    run(&j, &other, 2);
+    assert_state(&j, PLEAT__STATE_suspended);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_again), 0);
+    run(&j, &other, 2); /* both are recorded */
+    assert_state(&j, PLEAT__STATE_heap);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_again), 1);
     assert_ok(pleat_mark(j.runtime));
     assert_state(&j, PLEAT__STATE_following);
-    assert_int_equal(caused(&j, PLEAT__CAUSE_replaced), 1);
     job_iterate(&j, &other, JOB_PLAIN, 0);
     run(&j, &other, 3);
     assert_planned(&j, &other, 3);
     finish(&j);
 }
 
-/* Where there is no host memory for what is alike, the mark resumes what there is. */
-static void learner_resumes_where_it_cannot_replace(void **state)
+/* Where there is no host memory for what is alike, it is recorded again. */
+static void learner_learns_later_what_it_cannot_adopt(void **state)
 {
     (void)state;
     job j;
-    job_shape shape = job_shape_make(4, 1), other = job_shape_make(34, 2);
+    job_shape shape = job_shape_make(4, 1);
     job_start(&j, "pleat", NULL, 0);
-    run(&j, &shape, 5);
-    const pleat__schedule *schedule = learner_of(&j)->schedule;
-    run(&j, &other, 3);
+    run(&j, &shape, 2);
     pleat__arena_fail(1, false);
     assert_ok(pleat_mark(j.runtime));
     assert_int_equal(pleat__arena_failed(), 1);
     pleat__arena_fail(0, false);
-    assert_int_equal(caused(&j, PLEAT__CAUSE_replaced), 0);
-    assert_state(&j, PLEAT__STATE_following);
-    assert_ptr_equal(learner_of(&j)->current, schedule);
+    assert_state(&j, PLEAT__STATE_heap);
     job_iterate(&j, &shape, JOB_PLAIN, 0);
-    run(&j, &shape, 2);
+    run(&j, &shape, 5);
+    assert_state(&j, PLEAT__STATE_following);
     assert_planned(&j, &shape, 2);
     finish(&j);
 }
@@ -532,8 +532,8 @@ int main(void)
         cmocka_unit_test(learner_learns_nothing_when_it_is_off),
         cmocka_unit_test(learner_learns_nothing_without_marks),
         cmocka_unit_test(learner_suspends_and_resumes_at_the_next_mark),
-        cmocka_unit_test(learner_replaces_what_two_alike_iterations_left),
-        cmocka_unit_test(learner_resumes_where_it_cannot_replace),
+        cmocka_unit_test(learner_drops_what_is_suspended_in_two_iterations_in_a_row),
+        cmocka_unit_test(learner_learns_later_what_it_cannot_adopt),
         cmocka_unit_test(learner_goes_on_behind_an_evaluation),
         cmocka_unit_test(learner_keeps_streams_apart_without_marks_too),
         cmocka_unit_test(learner_leaves_a_plan_file_of_another_job),

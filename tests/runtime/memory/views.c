@@ -519,12 +519,13 @@ static void remapped_view_pays_for_what_is_sought_in_vain(void **state)
     end(&f);
 }
 
-/* An iteration in which a request lies in the view; returns where. */
+/* An iteration in which a request lies in the view; returns where. It is long enough for what is
+ * recorded of it to go later. */
 static pleat_va run_iteration(fixture *f)
 {
     pleat_va large = take(f, LARGE);
     drop(f, large);
-    for (int i = 0; i < 80; i++)
+    for (int i = 0; i < 600; i++)
         drop(f, take(f, 512));
     assert_ok(pleat_mark(f->runtime));
     return large;
