@@ -545,7 +545,7 @@ static void remapped_view_is_none_in_which_a_schedule_has_a_place(void **state)
             assert_int_equal(run_iteration(&f), first);
         assert_int_equal(stats_of(&f).switches, followed);
         assert_int_equal(heap_of(&f)->view_count, 1);
-        assert_true(heap_of(&f)->views[0]->slices != 0);
+        assert_int_equal(heap_of(&f)->views[0]->slices, 1);
         take_shown(&f, 1, &block);
         pleat_va second = take(&f, LARGE);
         assert_int_equal(second == first, !followed);
