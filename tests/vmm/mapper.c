@@ -214,6 +214,28 @@ static void mapper_drain_waits_for_those_that_were_overtaken(void **state)
     end(&f);
 }
 
+/* A stream that only is behind for who asks passes what a job waits for. */
+static void mapper_is_not_kept_waiting_by_a_stream_that_trails(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 8);
+    pleat__mapper *mapper;
+    pleat_event event;
+    assert_ok(pleat__mapper_create(f.vmm, f.arena, &mapper));
+    assert_ok(pleat__host_stream_trail(&f.host, 1));
+    assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &event));
+    assert_ok(f.vmm.ops->event_record(f.vmm.self, event, 1));
+    assert_result(f.vmm.ops->event_query(f.vmm.self, event), PLEAT_E_NOT_READY);
+    pleat__job job = {.call = call_nothing, .events = &event, .event_count = 1};
+    pleat__mapper_submit(mapper, &job);
+    pleat__mapper_drain(mapper);
+    assert_true(pleat__job_done(&job));
+    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, event));
+    pleat__mapper_destroy(mapper);
+    end(&f);
+}
+
 static void mapper_calls_and_forgets(void **state)
 {
     (void)state;
@@ -312,6 +334,7 @@ int main(void)
         cmocka_unit_test(mapper_carries_out_in_order),
         cmocka_unit_test(mapper_unmaps_only_after_events),
         cmocka_unit_test(mapper_drain_waits_for_those_that_were_overtaken),
+        cmocka_unit_test(mapper_is_not_kept_waiting_by_a_stream_that_trails),
         cmocka_unit_test(mapper_calls_and_forgets),
         cmocka_unit_test(mapper_hands_the_error_to_the_waiter),
         cmocka_unit_test(mapper_calls_are_told_from_others),

@@ -18,9 +18,9 @@
  * point behind it; never, where memory that it reads or writes is unmapped or freed before, or the
  * stream destroyed. So what forgets to wait for a copy finds other bytes. */
 
-/* Holds the stream, but nobody is kept waiting for it: event_wait lets it pass the point, and
- * streams that wait for it go on. It only is behind for who asks, as a GPU is for a program that
- * never comes to wait for it. */
+/* Holds the stream, but nobody is kept waiting for it: event_wait lets it pass the point, as does
+ * event_query on a thread of Pleat's own, which asks until then; streams that wait for it go on. It
+ * only is behind for who asks, as a GPU is for a program that never comes to wait for it. */
 PLEAT_NODISCARD pleat_result pleat__host_stream_trail(const pleat_vmm *vmm, pleat_stream stream);
 /* Ends the hold: all points pass, those to come too. */
 PLEAT_NODISCARD pleat_result pleat__host_stream_release(const pleat_vmm *vmm, pleat_stream stream);

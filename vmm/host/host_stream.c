@@ -7,6 +7,7 @@
 
 #include <internal/clock.h>
 #include <internal/error.h>
+#include <internal/thread.h>
 
 static pleat__host_event *find_event(pleat__host *host, pleat_event event)
 {
@@ -169,11 +170,23 @@ pleat_result pleat__host_event_record(void *self, pleat_event event, pleat_strea
     return result;
 }
 
+/* Somebody waits for an event: a stream that trails passes it. */
+static void let_trail(pleat__host *host, const pleat__host_event *event)
+{
+    if (event == NULL || event->point == 0 || !host->streams[event->stream - 1].trails)
+        return;
+    host->streams[event->stream - 1].allowed = event->point;
+    settle(host);
+}
+
+/* A thread of Pleat's own asks again and again: it waits. */
 pleat_result pleat__host_event_query(void *self, pleat_event event)
 {
     pleat__host *host = self;
     pthread_mutex_lock(&host->lock);
     const pleat__host_event *found = find_event(host, event);
+    if (pleat__on_own_thread())
+        let_trail(host, found);
     pleat_result result = PLEAT_OK;
     if (found == NULL)
         result = unknown_event("event_query", event);
@@ -191,10 +204,7 @@ pleat_result pleat__host_event_wait(void *self, pleat_event event)
     pthread_mutex_lock(&host->lock);
     const pleat__host_event *found = find_event(host, event);
     pleat_result result = found != NULL ? PLEAT_OK : unknown_event("event_wait", event);
-    if (found != NULL && found->point != 0 && host->streams[found->stream - 1].trails) {
-        host->streams[found->stream - 1].allowed = found->point;
-        settle(host);
-    }
+    let_trail(host, found);
     if (found != NULL) {
         const pleat__host_event then = *found; /* a later record is another point */
         while (!is_passed(host, &then))
