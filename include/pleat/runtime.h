@@ -96,10 +96,11 @@ PLEAT_API void pleat_runtime_destroy(pleat_runtime *runtime);
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes,
                                                    pleat_stream stream, pleat_va *address);
 /* Address 0 is allowed. PLEAT_E_NOT_FOUND for an address that is not allocated; PLEAT_E_STATE where
- * it has been freed and waits for other streams; nothing changes. */
+ * it has been freed, and waits for other streams or until it is resumed; nothing changes. */
 PLEAT_API pleat_result pleat_free(pleat_runtime *runtime, pleat_va address);
 /* `stream` also uses the allocation that holds an address: after its free the memory is reused only
- * when the work that `stream` had been given by then is done. PLEAT_E_NOT_FOUND. */
+ * when the work that `stream` had been given by then is done. PLEAT_E_NOT_FOUND, PLEAT_E_STATE as
+ * above. */
 PLEAT_API pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address,
                                            pleat_stream stream);
 /* An iteration begins here. */
@@ -228,7 +229,7 @@ typedef struct pleat_block {
     uint64_t bytes;     /* of the block */
     uint64_t requested; /* as asked for; 0 when free */
     pleat_stream stream;
-    int allocated;
+    int allocated; /* 0 also where it has been freed, and waits: `requested` is not 0 then */
 } pleat_block;
 
 /* The allocated block that holds an address, which may lie anywhere inside it: O(log n) or better.
@@ -241,10 +242,10 @@ PLEAT_API PLEAT_NODISCARD pleat_result pleat_block_of(pleat_runtime *runtime, pl
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address,
                                                            uint64_t *before, uint64_t *after);
 typedef void (*pleat_block_visitor)(void *context, const pleat_block *block);
-/* Visits every mapped byte once, in order of address, as allocated blocks and the free ranges
- * between them. It may take milliseconds, in which other threads wait; the visitor must not call
- * the runtime. Where memory is mapped at several places, the blocks' bytes exceed the physical
- * ones. */
+/* Visits every mapped byte once, in order of address, as allocated blocks, those that were freed
+ * and wait for other streams or until they are resumed, and the free ranges between them. It may
+ * take milliseconds, in which other threads wait; the visitor must not call the runtime. Where
+ * memory is mapped at several places, the blocks' bytes exceed the physical ones. */
 PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void *context);
 
 /* Counters: X(name, text). Bytes and counts; peaks since creation or the last reset. */

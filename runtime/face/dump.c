@@ -135,9 +135,9 @@ static void write_text(FILE *out, const snapshot *s)
     for (size_t i = 0; i < s->block_count; i++) {
         const pleat_block *block = &s->blocks[i];
         fprintf(out, "  %#014" PRIx64 " %14" PRIu64, (uint64_t)block->address, block->bytes);
-        if (block->allocated)
-            fprintf(out, " asked %" PRIu64 " stream %#" PRIx64 "\n", block->requested,
-                    (uint64_t)block->stream);
+        if (block->requested != 0)
+            fprintf(out, " asked %" PRIu64 " stream %#" PRIx64 "%s\n", block->requested,
+                    (uint64_t)block->stream, block->allocated ? "" : ", freed, and waits");
         else
             fputs(" free\n", out);
     }

@@ -126,23 +126,33 @@ static pleat_result list_copies(pleat_runtime *runtime, pleat__pause *pause,
 }
 
 /* No chunk is where a live block's place was lost for good. */
-bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block,
-                      const pleat__pause *but)
+static bool is_paused(const pleat_runtime *runtime, const pleat_block *block)
 {
     pleat__range of = pleat__pages_of(runtime, block);
     for (uint64_t page = of.begin; page < of.end; page++) {
         const pleat__chunk *chunk = chunk_at(runtime, page);
-        if (chunk == NULL || chunk->torn || (chunk->list != NULL && chunk->list != but))
+        if (chunk == NULL || chunk->torn || (chunk->list != NULL && chunk->list != runtime->freed))
             return true;
     }
     return false;
 }
 
-static pleat_result count_free(pleat_runtime *runtime, pleat__pause *pause,
-                               const pleat_block *block)
+bool pleat__pause_holds(void *opaque, pleat_va address)
 {
-    pause->frees += pleat__is_paused(runtime, block, NULL);
-    return PLEAT_OK;
+    const pleat_runtime *runtime = opaque;
+    pleat_block block;
+    return runtime->pauses != NULL &&
+           runtime->ops->block_of(runtime->policy, address, &block) == PLEAT_OK &&
+           is_paused(runtime, &block);
+}
+
+static pleat_result prepare_free(pleat_runtime *runtime, pleat__pause *pause,
+                                 const pleat_block *block)
+{
+    (void)pause;
+    return is_paused(runtime, block)
+               ? pleat__pending_prepare(&runtime->pending, block->address, block->requested)
+               : PLEAT_OK;
 }
 
 pleat_result pleat__pause_list_copies(pleat_runtime *runtime, pleat__pause *pause)
@@ -200,13 +210,8 @@ void pleat__pause_drop(pleat_runtime *runtime, pleat__pause *pause)
 
 pleat_result pleat__pause_begin(pleat_runtime *runtime, pleat__pause *pause)
 {
-    PLEAT_TRY(for_blocks(runtime, pause, count_free));
-    PLEAT_TRY(pleat__known_promise(runtime, pause->frees));
-    pleat_result result = runtime->ops->hold(runtime->policy);
-    if (result != PLEAT_OK) {
-        pleat__known_give_up(runtime, pause->frees);
-        return result;
-    }
+    PLEAT_TRY(for_blocks(runtime, pause, prepare_free));
+    PLEAT_TRY(runtime->ops->hold(runtime->policy));
     pause->next = runtime->pauses;
     runtime->pauses = pause;
     return PLEAT_OK;
@@ -223,14 +228,13 @@ void pleat__pause_end(pleat_runtime *runtime, pleat__pause *pause)
     }
     pause->chunk_count = kept;
     runtime->ops->let_go(runtime->policy);
-    pleat__kept_frees_let_go(runtime, NULL);
+    pleat__pending_resume(&runtime->pending);
     if (kept != 0)
         return;
     pleat__pause **at = &runtime->pauses;
     while (*at != pause)
         at = &(*at)->next;
     *at = pause->next;
-    pleat__known_give_up(runtime, pause->frees);
     free_pause(runtime, pause);
 }
 
@@ -456,15 +460,19 @@ pleat_result pleat__pause_wake(pleat_runtime *runtime, pleat__pause *pause)
     return PLEAT_OK;
 }
 
-typedef struct freeing {
-    pleat_runtime *runtime;
-    const pleat__pause *pause;
-} freeing;
-
 static void let_go(void *context)
 {
-    const freeing *of = context;
-    pleat__kept_frees_let_go(of->runtime, of->pause);
+    pleat_runtime *runtime = context;
+    pleat__pending_resume(&runtime->pending);
+}
+
+/* The pages that these lie on, at most. */
+static uint64_t pages_from(const pleat__pending_entry *entry, uint64_t page_bytes)
+{
+    uint64_t sum = 0;
+    for (; entry != NULL; entry = entry->next)
+        sum += entry->bytes / page_bytes + 2;
+    return sum;
 }
 
 static uint64_t piece_pages(const pleat__pause *pause, uint64_t page_bytes)
@@ -510,13 +518,16 @@ static void keep_piece(const pleat_runtime *runtime, const pleat__pause *pause,
 static void leave_freed(pleat_runtime *runtime, pleat__pause *pause)
 {
     uint64_t size = pleat__space_page_bytes(runtime->space);
-    uint64_t runs = pleat__kept_frees_pages(runtime);
+    uint64_t runs =
+        pages_from(runtime->pending.first, size) + pages_from(runtime->pending.held_back, size);
     pleat__transfer kept = {0};
     if (runs == 0 ||
         pleat__arena_reserve(runtime->arena, &kept.pieces, &kept.capacity,
                              piece_pages(pause, size) + 1, sizeof *kept.pieces) != PLEAT_OK)
         return;
-    runtime->ops->leave(runtime->policy, pause, runs, let_go, &(freeing){runtime, pause});
+    runtime->freed = pause;
+    runtime->ops->leave(runtime->policy, pause, runs, let_go, runtime);
+    runtime->freed = NULL;
     keep_chunks(pause);
     for (size_t p = 0; p < pause->transfer.count; p++)
         keep_piece(runtime, pause, &pause->transfer.pieces[p], &kept);

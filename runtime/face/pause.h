@@ -5,8 +5,8 @@
  * The chunks on which only what is to be paused lives are laid to rest (pleat__space_rest), what is
  * free on them is held, and what lives is copied to host memory before, or discarded. Copying one
  * part and unmapping or mapping the next go on at once, so that a pause and a resume take little
- * longer than the copy. What the program frees meanwhile is kept back until they are resumed
- * (kept_frees.h); chunks on which nothing else lived need not wake then. A tensor keeps its place
+ * longer than the copy. What the program frees meanwhile waits until they are resumed
+ * (pending_free.h); chunks on which nothing else lived need not wake then. A tensor keeps its place
  * in every table, so nothing else in the runtime knows of a pause.
  */
 #ifndef PLEAT_RUNTIME_FACE_PAUSE_H
@@ -23,16 +23,14 @@ typedef struct pleat__pause {
     bool copies;   /* what lives comes back with its contents */
     bool wakes;    /* `waker` resumes it, and may leave the turn to wait for room */
     pthread_t waker;
-    uint64_t frees; /* for which there is room */
     pleat__chunk **chunks;
     size_t chunk_count, chunk_capacity;
     pleat__transfer transfer;
 } pleat__pause;
 
-/* Whether something of a block lies on chunks of a pause other than `but`, or is lost. With the
- * lock. */
-bool pleat__is_paused(const pleat_runtime *runtime, const pleat_block *block,
-                      const pleat__pause *but);
+/* Whether the free of the block at an address waits: something of it lies on chunks of a pause, or
+ * is lost. With the lock. */
+bool pleat__pause_holds(void *runtime, pleat_va address);
 /* At the end of the runtime: no verb on its memory is issued. */
 void pleat__pauses_release(pleat_runtime *runtime);
 
@@ -44,8 +42,8 @@ PLEAT_NODISCARD pleat_result pleat__pause_add(pleat_runtime *runtime, pleat__pau
                                               pleat__chunk *chunk);
 /* Lists what lies on its chunks, to be copied. */
 PLEAT_NODISCARD pleat_result pleat__pause_list_copies(pleat_runtime *runtime, pleat__pause *pause);
-/* Makes room for its frees, and holds what is free on its chunks: from now on it is one of the
- * runtime's pauses. Where that fails, drop it. */
+/* Prepares frees of what lies on its chunks, and holds what is free on its chunks: from now on it
+ * is one of the runtime's pauses. Where that fails, drop it. */
 PLEAT_NODISCARD pleat_result pleat__pause_begin(pleat_runtime *runtime, pleat__pause *pause);
 /* It never began. */
 void pleat__pause_drop(pleat_runtime *runtime, pleat__pause *pause);

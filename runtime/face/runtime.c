@@ -89,6 +89,8 @@ static pleat_result create_policy(pleat_runtime *runtime, const pleat_runtime_op
     return PLEAT_OK;
 }
 
+static void hand_over(void *runtime, pleat_va address, uint64_t bytes);
+
 pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *given,
                                   pleat_runtime **out)
 {
@@ -128,7 +130,7 @@ pleat_result pleat_runtime_create(pleat_vmm vmm, const pleat_runtime_options *gi
     if (result != PLEAT_OK)
         goto no_gate;
     result = pleat__pending_create(runtime->vmm, options.device, arena, &runtime->gate,
-                                   pleat__runtime_freed, runtime, &runtime->pending);
+                                   pleat__pause_holds, hand_over, runtime, &runtime->pending);
     if (result != PLEAT_OK)
         goto no_pending;
     result = pleat__tenancy_join(runtime, &conf, &runtime->tenancy);
@@ -239,18 +241,10 @@ static inline bool is_watched(const pleat_runtime *runtime)
            pleat__records(&runtime->keep.record) || runtime->canary.paint != NULL;
 }
 
-void pleat__runtime_freed(void *opaque, pleat_va address, uint64_t bytes)
+/* A free that waited is due. */
+static void hand_over(void *opaque, pleat_va address, uint64_t bytes)
 {
     pleat_runtime *runtime = opaque;
-    uint64_t kept = 0;
-    if (__builtin_expect(runtime->pauses != NULL, 0))
-        PLEAT_CHECK(pleat__kept_frees_keep(runtime, address, &kept) == PLEAT_OK);
-    if (kept == 0)
-        pleat__freed_now(runtime, address, bytes);
-}
-
-void pleat__freed_now(pleat_runtime *runtime, pleat_va address, uint64_t bytes)
-{
     if (is_watched(runtime))
         note_freed(runtime, address);
     /* What waited has not been counted as live since its free; the policy counts it out. */
@@ -349,16 +343,14 @@ static pleat_result alloc_noted(pleat_runtime *runtime, uint64_t bytes, pleat_st
                                 pleat_va *address)
 {
     pleat__known known = {.tag = pleat__tag_now()};
-    if (known.tag == 0 && !runtime->spill.on)
-        return pleat__alloc_locked(runtime, bytes, stream, address);
-    PLEAT_TRY(pleat__known_promise(runtime, 1));
-    pleat_result result = pleat__alloc_locked(runtime, bytes, stream, address);
-    pleat__known_give_up(runtime, 1);
-    if (result != PLEAT_OK)
-        return result;
+    PLEAT_TRY(pleat__alloc_locked(runtime, bytes, stream, address));
     known.born = pleat__spill_born(runtime);
-    pleat__known_set(runtime, *address, known);
-    return PLEAT_OK;
+    pleat_result result = pleat__known_set(runtime, *address, known);
+    if (result != PLEAT_OK) {
+        PLEAT_CHECK(pleat__free_locked(runtime, *address) == PLEAT_OK);
+        *address = 0;
+    }
+    return result;
 }
 
 pleat_result pleat_alloc(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
@@ -413,8 +405,6 @@ pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
         pleat__known_forget(runtime, address);
     if (runtime->pending.entries.count > 0)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &later));
-    if (__builtin_expect(runtime->pauses != NULL, 0) && later == 0)
-        PLEAT_TRY(pleat__kept_frees_keep(runtime, address, &later));
     if (__builtin_expect(is_watched(runtime), 0))
         PLEAT_TRY(note_free(runtime, address, later != 0));
     if (later != 0)
@@ -455,7 +445,15 @@ pleat_result pleat__find_block(pleat_runtime *runtime, pleat_va address, pleat_b
 {
     const pleat_capture *capture = pleat__capture_of(runtime->captures, address);
     return capture != NULL ? pleat__capture_block_of(capture, address, block)
-                           : runtime->ops->block_of(runtime->policy, address, block);
+                           : pleat__policy_block(runtime, address, block);
+}
+
+/* The same, where the program has not freed it. */
+static pleat_result find_live(pleat_runtime *runtime, pleat_va address, pleat_block *block)
+{
+    return pleat__find_block(runtime, address, block) == PLEAT_OK && block->allocated
+               ? PLEAT_OK
+               : not_found(address);
 }
 
 /* Spilling moves what lives behind the work of the streams that the gate knows. */
@@ -476,8 +474,6 @@ pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat
     pleat_result result = pleat__find_block(runtime, address, &block);
     if (result != PLEAT_OK)
         result = not_found(address);
-    else if (pleat__known_of(runtime, block.address).freed)
-        result = pleat__fail(PLEAT_E_STATE, "%#llx has been freed", (unsigned long long)address);
     else if (block.stream != stream && capture != NULL)
         result = pleat__capture_share(capture, address);
     else if (block.stream != stream)
@@ -564,10 +560,13 @@ int pleat_owns(const pleat_runtime *runtime, pleat_va address)
 pleat_result pleat_block_of(pleat_runtime *runtime, pleat_va address, pleat_block *block)
 {
     PLEAT__TRY_HERE(runtime);
+    pleat_block found;
     pleat__gate_lock(&runtime->gate);
-    pleat_result result = pleat__find_block(runtime, address, block);
+    pleat_result result = find_live(runtime, address, &found);
     pleat__gate_unlock(&runtime->gate);
-    return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
+    if (result == PLEAT_OK)
+        *block = found;
+    return result;
 }
 
 pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint64_t *before,
@@ -576,15 +575,14 @@ pleat_result pleat_adjacent_free(pleat_runtime *runtime, pleat_va address, uint6
     PLEAT__TRY_HERE(runtime);
     pleat_block block;
     pleat__gate_lock(&runtime->gate);
-    const pleat_capture *capture = pleat__capture_of(runtime->captures, address);
-    pleat_result result =
-        capture != NULL ? pleat__capture_block_of(capture, address, &block)
-                        : runtime->ops->adjacent_free(runtime->policy, address, before, after);
+    pleat_result result = find_live(runtime, address, &block);
     /* What lies beside it is the graph's: nobody else ever gets it. */
-    if (capture != NULL)
+    if (result == PLEAT_OK && pleat__capture_of(runtime->captures, address) != NULL)
         *before = *after = 0;
+    else if (result == PLEAT_OK)
+        result = runtime->ops->adjacent_free(runtime->policy, address, before, after);
     pleat__gate_unlock(&runtime->gate);
-    return result == PLEAT_E_NOT_FOUND ? not_found(address) : result;
+    return result;
 }
 
 pleat_stats pleat__stats_locked(pleat_runtime *runtime)

@@ -10,7 +10,6 @@
 #include <runtime/base/policy.h>
 #include <runtime/face/graph_capture.h>
 #include <runtime/face/keep.h>
-#include <runtime/face/kept_frees.h>
 #include <runtime/face/known.h>
 #include <runtime/face/limits.h>
 #include <runtime/face/log_writer.h>
@@ -18,7 +17,6 @@
 #include <runtime/face/pause.h>
 #include <runtime/face/share.h>
 #include <runtime/face/spill.h>
-#include <runtime/face/tags.h>
 #include <runtime/face/tenancy.h>
 #include <runtime/observe/canary.h>
 #include <runtime/observe/trace_writer.h>
@@ -38,8 +36,9 @@ struct pleat_runtime {
     pleat__policy_context context; /* that the policy was made with */
     int device;
     pleat__limits limits;
-    pleat__tenancy *tenancy; /* NULL: alone */
-    pleat__pause *pauses;    /* those that hold, the newest first */
+    pleat__tenancy *tenancy;   /* NULL: alone */
+    pleat__pause *pauses;      /* those that hold, the newest first */
+    const pleat__pause *freed; /* of them, whose frees wait no more; NULL: none */
     pleat__pinned pinned;
     pleat__address_map known; /* of live allocations (known.h) */
     pleat__spill spill;
@@ -72,14 +71,13 @@ static inline bool pleat__is_here(const pleat_runtime *runtime)
 
 /* Walks everything, with the lock. */
 bool pleat__audit_policy(const pleat_runtime *runtime);
-/* Hands a free that waited and is due to the policy; the second one whatever is paused. */
-void pleat__runtime_freed(void *runtime, pleat_va address, uint64_t bytes);
-void pleat__freed_now(pleat_runtime *runtime, pleat_va address, uint64_t bytes);
-
-/* The allocation that holds an address: the policy's block, or a piece of a capture's. With the
- * lock. */
+/* The allocation that holds an address: the policy's block, or a piece of a capture's. One that was
+ * freed, and waits, is not `allocated`. With the lock. */
 PLEAT_NODISCARD pleat_result pleat__find_block(pleat_runtime *runtime, pleat_va address,
                                                pleat_block *block);
+/* The policy's block that holds an address. With the lock. */
+PLEAT_NODISCARD pleat_result pleat__policy_block(const pleat_runtime *runtime, pleat_va address,
+                                                 pleat_block *block);
 /* The first of the policy's blocks at or behind *at, which goes behind it; false: there is none.
  * With the lock. */
 bool pleat__next_block(pleat_runtime *runtime, pleat_va *at, pleat_block *block);

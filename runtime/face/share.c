@@ -38,10 +38,11 @@ static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_b
                            "without the setting share:on");
     pleat_result result = pleat__find_block(runtime, address, block);
     if (result == PLEAT_OK)
-        result = runtime->ops->block_of(runtime->policy, address, whole);
-    if (result != PLEAT_OK)
-        return pleat__fail(result, "%#llx is not allocated", (unsigned long long)address);
-    return PLEAT_OK;
+        result = pleat__policy_block(runtime, address, whole);
+    return result == PLEAT_OK && whole->allocated
+               ? PLEAT_OK
+               : pleat__fail(PLEAT_E_NOT_FOUND, "%#llx is not allocated",
+                             (unsigned long long)address);
 }
 
 /* Piece `wanted` of a block, or, past the last, how many there are and what they take together. */
@@ -65,11 +66,11 @@ static pleat__chunk *walk_pieces(pleat_runtime *runtime, const pleat_block *bloc
     return NULL;
 }
 
-static void set_shared(pleat_runtime *runtime, pleat_va address, bool shared)
+static pleat_result set_shared(pleat_runtime *runtime, pleat_va address, bool shared)
 {
     pleat__known known = pleat__known_of(runtime, address);
     known.shared = shared;
-    pleat__known_set(runtime, address, known);
+    return pleat__known_set(runtime, address, known);
 }
 
 pleat_result pleat_share_of(pleat_runtime *runtime, pleat_va address, pleat_share *share)
@@ -92,19 +93,16 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
     pleat_share share;
     pleat__gate_lock_turn(&runtime->gate);
     pleat_result result = find_block(runtime, address, &block, &whole);
-    if (result == PLEAT_OK)
-        result = pleat__known_promise(runtime, 1);
-    if (result == PLEAT_OK)
-        pleat__known_give_up(runtime, 1);
     pleat__chunk *chunk = result == PLEAT_OK ? walk_pieces(runtime, &block, index, &share) : NULL;
     if (chunk != NULL && chunk->rests) {
         result = pleat__fail(PLEAT_E_STATE, "%#llx is paused", (unsigned long long)address);
     } else if (chunk != NULL) {
         bool was_shared = pleat__known_of(runtime, whole.address).shared;
         /* Before the lock is left: a free meanwhile forgets it. */
-        set_shared(runtime, whole.address, true);
+        result = set_shared(runtime, whole.address, true);
         uint64_t size = chunk->pages * pleat__space_page_bytes(runtime->space);
-        result = pleat__spill_fetch(runtime, chunk);
+        if (result == PLEAT_OK)
+            result = pleat__spill_fetch(runtime, chunk);
         if (result == PLEAT_OK) {
             pleat__gate_leave(&runtime->gate);
             result = pleat__space_export(runtime->space, chunk, fd);
@@ -113,7 +111,7 @@ pleat_result pleat_share_piece(pleat_runtime *runtime, pleat_va address, uint32_
         if (result == PLEAT_OK)
             *bytes = size;
         else if (!was_shared)
-            set_shared(runtime, whole.address, false);
+            (void)!set_shared(runtime, whole.address, false); /* less is said: it cannot fail */
     } else if (result == PLEAT_OK) {
         result = pleat__fail(PLEAT_E_INVALID, "there is no piece %u behind %#llx", index,
                              (unsigned long long)address);

@@ -7,6 +7,13 @@
 #include <internal/error.h>
 #include <internal/range.h>
 
+pleat_result pleat__policy_block(const pleat_runtime *runtime, pleat_va address, pleat_block *block)
+{
+    PLEAT_TRY(runtime->ops->block_of(runtime->policy, address, block));
+    block->allocated = !pleat__pending_waits(&runtime->pending, block->address);
+    return PLEAT_OK;
+}
+
 bool pleat__next_block(pleat_runtime *runtime, pleat_va *at, pleat_block *block)
 {
     const pleat__policy_ops *ops = runtime->ops;
@@ -54,7 +61,7 @@ static void visit_run(walk *w, pleat_va from, pleat_va to)
     pleat_va done = from > w->done ? from : w->done;
     for (pleat_va at = done; at < to;) {
         pleat_block block;
-        if (ops->block_of(policy, at, &block) != PLEAT_OK) {
+        if (pleat__policy_block(w->runtime, at, &block) != PLEAT_OK) {
             at = go_on(w, at, to);
             continue;
         }

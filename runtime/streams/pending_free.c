@@ -9,13 +9,14 @@
 #define SEARCHED 512u /* frees that a request looks at from each of two places (D506) */
 
 pleat_result pleat__pending_create(pleat_vmm vmm, int device, pleat__arena *arena,
-                                   const pleat__gate *gate, pleat__pending_done done, void *context,
-                                   pleat__pending *pending)
+                                   const pleat__gate *gate, pleat__pending_held held,
+                                   pleat__pending_done done, void *context, pleat__pending *pending)
 {
     *pending = (pleat__pending){.vmm = vmm,
                                 .device = device,
                                 .arena = arena,
                                 .gate = gate,
+                                .held = held,
                                 .done = done,
                                 .context = context};
     pending->last = &pending->first;
@@ -75,7 +76,8 @@ static pleat_result new_use(pleat__pending *pending, pleat_stream stream, pleat_
     return PLEAT_OK;
 }
 
-static pleat_result new_entry(pleat__pending *pending, pleat_va address, pleat__pending_entry **out)
+static pleat_result new_entry(pleat__pending *pending, pleat_va address, uint64_t bytes,
+                              pleat__pending_entry **out)
 {
     PLEAT_TRY(pleat__address_map_reserve(&pending->entries));
     pleat__pending_entry *entry = pending->spare_entries;
@@ -85,7 +87,7 @@ static pleat_result new_entry(pleat__pending *pending, pleat_va address, pleat__
         entry = pleat__arena_alloc(pending->arena, sizeof *entry);
     if (entry == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a stream's use");
-    *entry = (pleat__pending_entry){.address = address};
+    *entry = (pleat__pending_entry){.address = address, .bytes = bytes};
     pleat__address_map_insert(&pending->entries, address, entry);
     *out = entry;
     return PLEAT_OK;
@@ -105,31 +107,46 @@ static void forget(pleat__pending *pending, pleat__pending_entry *entry)
 
 static pleat_result is_freed(pleat_va address)
 {
-    return pleat__fail(PLEAT_E_STATE, "%#llx has been freed and waits for other streams",
+    return pleat__fail(PLEAT_E_STATE,
+                       "%#llx has been freed, and waits for other streams or until it is resumed",
                        (unsigned long long)address);
+}
+
+static pleat_result find_entry(pleat__pending *pending, pleat_va address, uint64_t bytes,
+                               pleat__pending_entry **out)
+{
+    *out = pleat__address_map_find(&pending->entries, address);
+    return *out != NULL ? PLEAT_OK : new_entry(pending, address, bytes, out);
+}
+
+pleat_result pleat__pending_prepare(pleat__pending *pending, pleat_va address, uint64_t bytes)
+{
+    pleat__pending_entry *entry;
+    return find_entry(pending, address, bytes, &entry);
 }
 
 pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, uint64_t bytes,
                                    pleat_stream stream)
 {
-    pleat__pending_entry *entry = pleat__address_map_find(&pending->entries, address);
-    if (entry != NULL && entry->waiting)
+    pleat__pending_entry *entry;
+    pleat__pending_use *use;
+    PLEAT_TRY(find_entry(pending, address, bytes, &entry));
+    if (entry->waiting)
         return is_freed(address);
-    for (pleat__pending_use *use = entry != NULL ? entry->uses : NULL; use != NULL; use = use->next)
+    for (use = entry->uses; use != NULL; use = use->next)
         if (use->stream == stream)
             return PLEAT_OK;
-    pleat__pending_use *use = NULL;
     PLEAT_TRY(new_use(pending, stream, &use));
-    pleat_result result = entry == NULL ? new_entry(pending, address, &entry) : PLEAT_OK;
-    if (result != PLEAT_OK) {
-        use->next = pending->spare_uses;
-        pending->spare_uses = use;
-        return result;
-    }
     use->next = entry->uses;
     entry->uses = use;
-    entry->bytes = bytes;
     return PLEAT_OK;
+}
+
+bool pleat__pending_waits(const pleat__pending *pending, pleat_va address)
+{
+    const pleat__pending_entry *entry =
+        pending->entries.count > 0 ? pleat__address_map_find(&pending->entries, address) : NULL;
+    return entry != NULL && entry->waiting;
 }
 
 /* Streams of which there is nothing new to be heard in one call. Asking costs more than the
@@ -177,6 +194,10 @@ pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint
         return PLEAT_OK;
     if (entry->waiting)
         return is_freed(address);
+    if (entry->uses == NULL && !pending->held(pending->context, address)) {
+        forget(pending, entry);
+        return PLEAT_OK;
+    }
     streams refused = {.count = 0};
     (void)record_events(pending, entry, &refused);
     entry->waiting = true;
@@ -204,7 +225,7 @@ typedef struct heard {
     streams refused, busy;
 } heard;
 
-static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, void *opaque)
+static bool is_past(pleat__pending *pending, pleat__pending_entry *entry, void *opaque)
 {
     heard *known = opaque;
     if (!record_events(pending, entry, &known->refused))
@@ -215,11 +236,17 @@ static bool is_due(pleat__pending *pending, pleat__pending_entry *entry, void *o
     return true;
 }
 
-/* The entry leaves the queue, and its free is due. */
-static void hand_over(pleat__pending *pending, pleat__pending_entry *entry)
+static void finish(pleat__pending *pending, pleat__pending_entry *entry)
 {
     pleat_va address = entry->address;
     uint64_t bytes = entry->bytes;
+    forget(pending, entry);
+    pending->done(pending->context, address, bytes);
+}
+
+/* The entry leaves the queue: the streams are past it. Whether its free is due. */
+static bool leave_queue(pleat__pending *pending, pleat__pending_entry *entry)
+{
     *entry->link = entry->next;
     if (entry->next == NULL)
         pending->last = entry->link;
@@ -227,22 +254,28 @@ static void hand_over(pleat__pending *pending, pleat__pending_entry *entry)
         entry->next->link = entry->link;
     if (pending->asked == entry)
         pending->asked = entry->next;
-    forget(pending, entry);
     pending->waiting--;
-    pending->done(pending->context, address, bytes);
+    bool due = !pending->held(pending->context, entry->address);
+    if (due) {
+        finish(pending, entry);
+    } else {
+        entry->next = pending->held_back;
+        pending->held_back = entry;
+    }
+    return due;
 }
 
-/* Whether the free of an entry is to be done now. */
+/* Whether the streams are past an entry. */
 typedef bool (*judgement)(pleat__pending *pending, pleat__pending_entry *entry, void *context);
 
-/* From an entry on, up to `most` that stay; the one behind them. */
+/* From an entry on, up to `most` that stay; the one behind them. *due: how many were. */
 static pleat__pending_entry *walk_from(pleat__pending *pending, pleat__pending_entry *entry,
-                                       uint64_t most, judgement goes, void *context)
+                                       uint64_t most, judgement goes, void *context, uint64_t *due)
 {
     for (uint64_t stayed = 0; entry != NULL && stayed < most;) {
         pleat__pending_entry *next = entry->next;
         if (goes(pending, entry, context))
-            hand_over(pending, entry);
+            *due += leave_queue(pending, entry);
         else
             stayed++;
         entry = next;
@@ -250,21 +283,35 @@ static pleat__pending_entry *walk_from(pleat__pending *pending, pleat__pending_e
     return entry;
 }
 
-/* From the oldest on, and from where the last walk ended; how many went. */
+/* From the oldest on, and from where the last walk ended; how many were due. */
 static uint64_t walk(pleat__pending *pending, uint64_t most, judgement goes, void *context)
 {
-    uint64_t before = pending->waiting;
-    pleat__pending_entry *behind = walk_from(pending, pending->first, most, goes, context);
+    uint64_t due = 0;
+    pleat__pending_entry *behind = walk_from(pending, pending->first, most, goes, context, &due);
     if (behind != NULL)
         pending->asked = walk_from(pending, pending->asked != NULL ? pending->asked : behind, most,
-                                   goes, context);
-    return before - pending->waiting;
+                                   goes, context, &due);
+    return due;
 }
 
 uint64_t pleat__pending_poll(pleat__pending *pending, uint64_t most)
 {
     heard known = {.refused.count = 0};
-    return walk(pending, most, is_due, &known);
+    return walk(pending, most, is_past, &known);
+}
+
+void pleat__pending_resume(pleat__pending *pending)
+{
+    pleat__pending_poll(pending, UINT64_MAX);
+    for (pleat__pending_entry **at = &pending->held_back; *at != NULL;) {
+        pleat__pending_entry *entry = *at;
+        if (pending->held(pending->context, entry->address)) {
+            at = &entry->next;
+        } else {
+            *at = entry->next;
+            finish(pending, entry);
+        }
+    }
 }
 
 /* Later work of `owner` comes behind all that the entry waits for. A stream that captures a graph
@@ -298,6 +345,7 @@ static bool is_granted(pleat__pending *pending, pleat__pending_entry *entry, voi
     wish *by = opaque;
     pleat_stream owner;
     if (!by->wanted(by->context, entry->address, &owner) ||
+        pending->held(pending->context, entry->address) ||
         !is_ordered(pending, entry, owner, &by->refused))
         return false;
     by->granted(by->context);

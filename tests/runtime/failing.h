@@ -56,17 +56,20 @@ static inline void fail_host_memory(uint64_t spread, failing_run job_of, const v
     }
 }
 
-/* Every verb by which a runtime is made, memory comes, rests and wakes, and host memory. */
+/* By which a runtime is made, and memory comes, rests and wakes. */
+static const pleat__fault_verb failing_verbs[] = {
+    PLEAT__FAULT_create,      PLEAT__FAULT_release,       PLEAT__FAULT_map,
+    PLEAT__FAULT_set_access,  PLEAT__FAULT_unmap,         PLEAT__FAULT_event_create,
+    PLEAT__FAULT_event_wait,  PLEAT__FAULT_event_record,  PLEAT__FAULT_stream_create,
+    PLEAT__FAULT_host_alloc,  PLEAT__FAULT_copy,          PLEAT__FAULT_copy_by_threads,
+    PLEAT__FAULT_event_query, PLEAT__FAULT_stream_wait,   PLEAT__FAULT_reserve,
+    PLEAT__FAULT_memory_info, PLEAT__FAULT_process_memory};
+#define FAILING_VERBS (sizeof failing_verbs / sizeof *failing_verbs)
+
+/* Each of these verbs, and host memory. */
 static inline void fail_all(uint64_t spread, failing_run job_of, const void *with)
 {
-    static const pleat__fault_verb verbs[] = {
-        PLEAT__FAULT_create,      PLEAT__FAULT_release,       PLEAT__FAULT_map,
-        PLEAT__FAULT_set_access,  PLEAT__FAULT_unmap,         PLEAT__FAULT_event_create,
-        PLEAT__FAULT_event_wait,  PLEAT__FAULT_event_record,  PLEAT__FAULT_stream_create,
-        PLEAT__FAULT_host_alloc,  PLEAT__FAULT_copy,          PLEAT__FAULT_copy_by_threads,
-        PLEAT__FAULT_event_query, PLEAT__FAULT_stream_wait,   PLEAT__FAULT_reserve,
-        PLEAT__FAULT_memory_info, PLEAT__FAULT_process_memory};
-    fail_verbs(verbs, sizeof verbs / sizeof *verbs, spread, job_of, with);
+    fail_verbs(failing_verbs, FAILING_VERBS, spread, job_of, with);
     fail_host_memory(spread, job_of, with);
 }
 

@@ -25,11 +25,12 @@ inline void add_block(void *context, const pleat_block *block)
     segment.blocks.back().size = block->bytes;
     segment.blocks.back().requested_size = block->requested;
     segment.blocks.back().allocated = block->allocated != 0;
-    segment.blocks.back().active = block->allocated != 0;
+    /* What was freed, and waits, is "active_pending_free". */
+    segment.blocks.back().active = block->requested != 0;
     segment.total_size += block->bytes;
     segment.requested_size += block->requested;
     segment.allocated_size += block->allocated ? block->bytes : 0;
-    segment.active_size += block->allocated ? block->bytes : 0;
+    segment.active_size += block->requested != 0 ? block->bytes : 0;
     if (block->allocated)
         segment.stream = reinterpret_cast<decltype(segment.stream)>(block->stream);
 }

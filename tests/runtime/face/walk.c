@@ -7,7 +7,7 @@
 
 typedef struct walked {
     pleat_va until; /* where the last block ended; 0 at first */
-    uint64_t allocated, bytes, requested;
+    uint64_t allocated, waiting, bytes, requested;
     bool ordered;
 } walked;
 
@@ -18,6 +18,7 @@ static void note_block(void *context, const pleat_block *block)
     w->until = block->address + block->bytes;
     w->bytes += block->bytes;
     w->allocated += block->allocated != 0;
+    w->waiting += block->allocated == 0 && block->requested != 0;
     w->requested += block->requested;
 }
 
@@ -102,6 +103,39 @@ static uint32_t dumped(fixture *f, pleat_dump_format format, const char *what)
     return count;
 }
 
+/* What the program has freed is not allocated any more, and not free before others are done. */
+static void walk_tells_what_waits_from_what_lives(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        pleat_block block;
+        uint64_t before, after;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        pleat_va live = take(&f, 5 * MIB, 7), freed = take(&f, 30 * MIB, 7);
+        assert_ok(pleat_record_stream(f.runtime, freed, 8));
+        assert_ok(pleat__host_stream_hold(&f.vmm, 8));
+        assert_ok(pleat_free(f.runtime, freed));
+        walked w = {.ordered = true};
+        assert_ok(pleat_walk(f.runtime, note_block, &w));
+        assert_true(w.ordered && w.allocated == 1 && w.waiting == 1);
+        assert_int_equal(w.requested, 35 * MIB);
+        assert_ok(pleat_block_of(f.runtime, live + MIB, &block));
+        assert_true(block.allocated);
+        assert_result(pleat_block_of(f.runtime, freed + MIB, &block), PLEAT_E_NOT_FOUND);
+        assert_result(pleat_adjacent_free(f.runtime, freed, &before, &after), PLEAT_E_NOT_FOUND);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_JSON, "\"allocated\": true"), 1);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_TEXT, "stream 0x7\n"), 1);
+        assert_int_equal(dumped(&f, PLEAT_DUMP_TEXT, "stream 0x7, freed, and waits\n"), 1);
+        assert_ok(pleat__host_stream_release(&f.vmm, 8));
+        assert_ok(pleat_empty_cache(f.runtime));
+        w = (walked){.ordered = true};
+        assert_ok(pleat_walk(f.runtime, note_block, &w));
+        assert_true(w.allocated == 1 && w.waiting == 0);
+        end(&f);
+    }
+}
+
 static void dump_says_all_in_text_and_json(void **state)
 {
     (void)state;
@@ -145,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(walk_visits_every_mapped_byte_once),
         cmocka_unit_test(walk_passes_over_free_memory),
+        cmocka_unit_test(walk_tells_what_waits_from_what_lives),
         cmocka_unit_test(dump_says_all_in_text_and_json),
         cmocka_unit_test(dump_reports_what_cannot_be_written),
     };
