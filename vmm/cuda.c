@@ -93,19 +93,6 @@ void pleat__cuda_leave(const pleat__cuda *cuda, bool pushed)
         (void)cuda->driver.cuCtxPopCurrent(&popped); /* fails only when nothing is pushed */
 }
 
-/* Runs `call` in a context; evaluates to the result. A GCC and Clang statement expression would be
- * shorter and is no C17. */
-#define RUN(cuda, device, result, call, ...)                                                       \
-    do {                                                                                           \
-        bool pushed_;                                                                              \
-        (result) = pleat__cuda_enter((cuda), (device), &pushed_);                                  \
-        if ((result) == PLEAT_OK) {                                                                \
-            CUresult code_ = (call);                                                               \
-            pleat__cuda_leave((cuda), pushed_);                                                    \
-            (result) = pleat__cuda_result(&(cuda)->driver, code_, __VA_ARGS__);                    \
-        }                                                                                          \
-    } while (0)
-
 /* ---- devices ---- */
 
 static pleat_result device_count(void *self, int *count)
@@ -151,8 +138,8 @@ static pleat_result memory_info(void *self, int device, uint64_t *free_bytes, ui
     PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     size_t free_now = 0, total = 0;
     pleat_result result;
-    RUN(cuda, device, result, cuda->driver.cuMemGetInfo(&free_now, &total),
-        "device %d: memory_info", device);
+    PLEAT__CUDA_RUN(cuda, device, result, cuda->driver.cuMemGetInfo(&free_now, &total),
+                    "device %d: memory_info", device);
     if (result != PLEAT_OK)
         return result;
     *free_bytes = free_now;
@@ -169,9 +156,10 @@ static pleat_result reserve(void *self, int device, uint64_t bytes, uint64_t ali
     PLEAT_TRY(pleat__shadow_check_reserve(&cuda->shadow, bytes, align));
     CUdeviceptr start = 0;
     pleat_result result;
-    RUN(cuda, device, result, cuda->driver.cuMemAddressReserve(&start, bytes, align, 0, 0),
-        "reserve of %llu bytes aligned to %llu", (unsigned long long)bytes,
-        (unsigned long long)align);
+    PLEAT__CUDA_RUN(cuda, device, result,
+                    cuda->driver.cuMemAddressReserve(&start, bytes, align, 0, 0),
+                    "reserve of %llu bytes aligned to %llu", (unsigned long long)bytes,
+                    (unsigned long long)align);
     if (result != PLEAT_OK)
         return result;
     pthread_mutex_lock(&cuda->lock);
@@ -192,8 +180,9 @@ static pleat_result free_range(void *self, pleat_va va, uint64_t bytes)
     pthread_mutex_lock(&cuda->lock);
     pleat_result result = pleat__shadow_check_free(&cuda->shadow, va, bytes);
     if (result == PLEAT_OK)
-        RUN(cuda, -1, result, cuda->driver.cuMemAddressFree(va, bytes),
-            "free_range 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
+        PLEAT__CUDA_RUN(cuda, -1, result, cuda->driver.cuMemAddressFree(va, bytes),
+                        "free_range 0x%llx, %llu bytes", (unsigned long long)va,
+                        (unsigned long long)bytes);
     if (result == PLEAT_OK)
         pleat__shadow_drop_range(&cuda->shadow, va);
     pthread_mutex_unlock(&cuda->lock);
@@ -258,8 +247,8 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
     CUproperties wanted = properties(cuda, device, flags);
     CUhandle made = 0;
     pleat_result result;
-    RUN(cuda, device, result, cuda->driver.cuMemCreate(&made, bytes, &wanted, 0),
-        "device %d: create of %llu bytes", device, (unsigned long long)bytes);
+    PLEAT__CUDA_RUN(cuda, device, result, cuda->driver.cuMemCreate(&made, bytes, &wanted, 0),
+                    "device %d: create of %llu bytes", device, (unsigned long long)bytes);
     return result == PLEAT_OK ? add_handle(cuda, made, bytes, device, handle) : result;
 }
 
@@ -269,8 +258,8 @@ static pleat_result release(void *self, pleat_handle handle)
     CUhandle native = 0;
     pleat_result result = native_of(cuda, "release", handle, &native);
     if (result == PLEAT_OK)
-        RUN(cuda, -1, result, cuda->driver.cuMemRelease(native), "release of 0x%llx",
-            (unsigned long long)native);
+        PLEAT__CUDA_RUN(cuda, -1, result, cuda->driver.cuMemRelease(native), "release of 0x%llx",
+                        (unsigned long long)native);
     if (result != PLEAT_OK)
         return result;
     pthread_mutex_lock(&cuda->lock);
@@ -310,8 +299,9 @@ static pleat_result map(void *self, pleat_va va, uint64_t bytes, pleat_handle ha
     pthread_mutex_unlock(&cuda->lock);
     if (result != PLEAT_OK)
         return result;
-    RUN(cuda, -1, result, refusal_of_map(cuda->driver.cuMemMap(va, bytes, 0, native, 0)),
-        "map at 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
+    PLEAT__CUDA_RUN(cuda, -1, result,
+                    refusal_of_map(cuda->driver.cuMemMap(va, bytes, 0, native, 0)),
+                    "map at 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
     if (result != PLEAT_OK)
         forget_maps(cuda, va, bytes);
     return result;
@@ -340,7 +330,8 @@ static pleat_result set_access(void *self, pleat_va va, uint64_t bytes, const in
     }
     pleat_result result = check_maps(cuda, "set_access", va, bytes);
     if (result == PLEAT_OK)
-        RUN(cuda, devices[0], result, cuda->driver.cuMemSetAccess(va, bytes, access, (size_t)count),
+        PLEAT__CUDA_RUN(
+            cuda, devices[0], result, cuda->driver.cuMemSetAccess(va, bytes, access, (size_t)count),
             "set_access at 0x%llx, %llu bytes", (unsigned long long)va, (unsigned long long)bytes);
     return result;
 }
@@ -358,8 +349,9 @@ static pleat_result unmap(void *self, pleat_va va, uint64_t bytes)
     pleat__cuda *cuda = self;
     pleat_result result;
     PLEAT_TRY(check_maps(cuda, "unmap", va, bytes));
-    RUN(cuda, -1, result, cuda->driver.cuMemUnmap(va, bytes), "unmap of 0x%llx, %llu bytes",
-        (unsigned long long)va, (unsigned long long)bytes);
+    PLEAT__CUDA_RUN(cuda, -1, result, cuda->driver.cuMemUnmap(va, bytes),
+                    "unmap of 0x%llx, %llu bytes", (unsigned long long)va,
+                    (unsigned long long)bytes);
     if (result != PLEAT_OK)
         return refusal_of_unmap(result);
     forget_maps(cuda, va, bytes);
@@ -373,7 +365,8 @@ static pleat_result export_handle(void *self, pleat_handle handle, int *fd)
     int made = -1;
     pleat_result result = native_of(cuda, "export", handle, &native);
     if (result == PLEAT_OK)
-        RUN(cuda, -1, result,
+        PLEAT__CUDA_RUN(
+            cuda, -1, result,
             cuda->driver.cuMemExportToShareableHandle(&made, native, CU_HANDLE_FILE_DESCRIPTOR, 0),
             "export of 0x%llx", (unsigned long long)native);
     if (result != PLEAT_OK)
@@ -394,10 +387,10 @@ static pleat_result import_handle(void *self, int device, int fd, uint64_t bytes
                            (unsigned long long)bytes, (unsigned long long)cuda->shadow.granularity);
     CUhandle made = 0;
     pleat_result result;
-    RUN(cuda, device, result,
-        cuda->driver.cuMemImportFromShareableHandle(&made, (void *)(intptr_t)fd,
-                                                    CU_HANDLE_FILE_DESCRIPTOR),
-        "import from descriptor %d", fd);
+    PLEAT__CUDA_RUN(cuda, device, result,
+                    cuda->driver.cuMemImportFromShareableHandle(&made, (void *)(intptr_t)fd,
+                                                                CU_HANDLE_FILE_DESCRIPTOR),
+                    "import from descriptor %d", fd);
     return result == PLEAT_OK ? add_handle(cuda, made, bytes, device, handle) : result;
 }
 
@@ -417,7 +410,8 @@ static pleat_result event_create(void *self, int device, pleat_event *out)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for an event's record");
     pleat_result result;
     made->device = device;
-    RUN(cuda, device, result,
+    PLEAT__CUDA_RUN(
+        cuda, device, result,
         cuda->driver.cuEventCreate(&made->event, CU_EVENT_BLOCKING | CU_EVENT_NO_TIMING),
         "device %d: event_create", device);
     if (result == PLEAT_OK)
@@ -439,7 +433,8 @@ static pleat_result event_destroy(void *self, pleat_event handle)
     if (found == NULL)
         return no_event("event_destroy");
     pleat_result result;
-    RUN(cuda, found->device, result, cuda->driver.cuEventDestroy(found->event), "event_destroy");
+    PLEAT__CUDA_RUN(cuda, found->device, result, cuda->driver.cuEventDestroy(found->event),
+                    "event_destroy");
     if (result == PLEAT_OK)
         pleat__arena_free(cuda->arena, found);
     return result;
@@ -469,8 +464,9 @@ static pleat_result event_record(void *self, pleat_event handle, pleat_stream st
         return no_event("event_record");
     pleat_result result = outside_graph(cuda, found->device, stream, "event_record");
     if (result == PLEAT_OK)
-        RUN(cuda, found->device, result,
-            cuda->driver.cuEventRecord(found->event, (CUstream)(uintptr_t)stream), "event_record");
+        PLEAT__CUDA_RUN(cuda, found->device, result,
+                        cuda->driver.cuEventRecord(found->event, (CUstream)(uintptr_t)stream),
+                        "event_record");
     return result;
 }
 
@@ -495,7 +491,8 @@ static pleat_result event_wait(void *self, pleat_event handle)
     if (found == NULL)
         return no_event("event_wait");
     pleat_result result;
-    RUN(cuda, found->device, result, cuda->driver.cuEventSynchronize(found->event), "event_wait");
+    PLEAT__CUDA_RUN(cuda, found->device, result, cuda->driver.cuEventSynchronize(found->event),
+                    "event_wait");
     return result;
 }
 
@@ -507,7 +504,8 @@ static pleat_result stream_wait(void *self, pleat_stream stream, pleat_event han
         return no_event("stream_wait");
     pleat_result result = outside_graph(cuda, found->device, stream, "stream_wait");
     if (result == PLEAT_OK)
-        RUN(cuda, found->device, result,
+        PLEAT__CUDA_RUN(
+            cuda, found->device, result,
             cuda->driver.cuStreamWaitEvent((CUstream)(uintptr_t)stream, found->event, 0),
             "stream_wait");
     return result;
@@ -655,6 +653,7 @@ pleat_result pleat_vmm_cuda(pleat_vmm *out)
         pleat__fail(result, "no host memory for the CUDA backend");
         goto arena;
     }
+    cuda->vmm = (pleat_vmm){&cuda_ops, cuda};
     cuda->arena = arena;
     cuda->process = pleat__process_now();
     if ((result = pleat__cuda_load(&cuda->driver)) != PLEAT_OK ||
@@ -666,7 +665,7 @@ pleat_result pleat_vmm_cuda(pleat_vmm *out)
         destroy(cuda);
         return result;
     }
-    *out = (pleat_vmm){&cuda_ops, cuda};
+    *out = cuda->vmm;
     return PLEAT_OK;
 arena:
     pleat__arena_destroy(arena);

@@ -51,7 +51,7 @@ PLEAT_NODISCARD pleat_result pleat__cuda_kernel_beside(const pleat_vmm *vmm,
                                                        const char *name,
                                                        pleat__cuda_kernel *kernel);
 PLEAT_NODISCARD pleat_result pleat__cuda_kernel_unload(const pleat_vmm *vmm,
-                                                       pleat__cuda_kernel *kernel);
+                                                       const pleat__cuda_kernel *kernel);
 /* `arguments` point to the kernel's parameters, in order. Does not wait. */
 PLEAT_NODISCARD pleat_result pleat__cuda_launch(const pleat_vmm *vmm,
                                                 const pleat__cuda_kernel *kernel,

@@ -38,6 +38,7 @@ typedef struct pleat__cuda_block {
 } pleat__cuda_block;
 
 typedef struct pleat__cuda {
+    pleat_vmm vmm; /* itself */
     pleat__cuda_driver driver;
     uint32_t process; /* that made it: pleat__process_now() */
     pleat__arena *arena;
@@ -60,15 +61,19 @@ pleat__cuda *pleat__cuda_of(const pleat_vmm *vmm);
 PLEAT_NODISCARD pleat_result pleat__cuda_enter(pleat__cuda *cuda, int device, bool *pushed);
 void pleat__cuda_leave(const pleat__cuda *cuda, bool pushed);
 
-/* As cuda.h has them. */
-PLEAT_NODISCARD pleat_result pleat__cuda_load_kernel(pleat__cuda *cuda, int device, const char *ptx,
-                                                     const char *name, pleat__cuda_kernel *kernel);
-PLEAT_NODISCARD pleat_result pleat__cuda_unload_kernel(pleat__cuda *cuda,
-                                                       const pleat__cuda_kernel *kernel);
-PLEAT_NODISCARD pleat_result pleat__cuda_launch_kernel(pleat__cuda *cuda,
-                                                       const pleat__cuda_kernel *kernel,
-                                                       pleat_stream stream, unsigned blocks,
-                                                       unsigned threads, void **arguments);
+/* Runs `call` in a context; evaluates to the result. A GCC and Clang statement expression would be
+ * shorter and is no C17. */
+#define PLEAT__CUDA_RUN(cuda, device, result, call, ...)                                           \
+    do {                                                                                           \
+        bool pushed_;                                                                              \
+        (result) = pleat__cuda_enter((cuda), (device), &pushed_);                                  \
+        if ((result) == PLEAT_OK) {                                                                \
+            CUresult code_ = (call);                                                               \
+            pleat__cuda_leave((cuda), pushed_);                                                    \
+            (result) = pleat__cuda_result(&(cuda)->driver, code_, __VA_ARGS__);                    \
+        }                                                                                          \
+    } while (0)
+
 void pleat__cuda_readers_unload(pleat__cuda *cuda);
 
 /* ---- the table's entries of cuda_work.c, cuda_reader.c and cuda_process.c ---- */

@@ -18,18 +18,9 @@ static pleat_result load(pleat__cuda_pattern *pattern, const char *ptx, const ch
 
 static pleat_result make_counters(pleat__cuda_pattern *pattern)
 {
-    const pleat_vmm_ops *ops = pattern->vmm.ops;
-    void *self = pattern->vmm.self;
     const uint64_t zeros[PLEAT__CUDA_PATTERN_COUNTERS] = {0};
-    uint64_t advised;
-    PLEAT_TRY(ops->granularity(self, pattern->device, &pattern->granule, &advised));
-    PLEAT_TRY(ops->reserve(self, pattern->device, pattern->granule, 0, &pattern->counters));
-    pattern->reserved = true;
-    PLEAT_TRY(ops->create(self, pattern->device, pattern->granule, 0, &pattern->memory));
-    pattern->created = true;
-    PLEAT_TRY(ops->map(self, pattern->counters, pattern->granule, pattern->memory));
-    pattern->mapped = true;
-    PLEAT_TRY(ops->set_access(self, pattern->counters, pattern->granule, &pattern->device, 1));
+    PLEAT_TRY(pleat_ranges_create(pattern->vmm, pattern->device, &pattern->memory));
+    PLEAT_TRY(pleat_range_make(pattern->memory, sizeof zeros, &pattern->counters, NULL));
     return pleat__cuda_copy_in(&pattern->vmm, pattern->device, pattern->counters, zeros,
                                sizeof zeros);
 }
@@ -51,14 +42,7 @@ pleat_result pleat__cuda_pattern_open(const pleat_vmm *vmm, int device, const ch
 
 void pleat__cuda_pattern_close(pleat__cuda_pattern *pattern)
 {
-    const pleat_vmm_ops *ops = pattern->vmm.ops;
-    void *self = pattern->vmm.self;
-    if (pattern->mapped)
-        (void)ops->unmap(self, pattern->counters, pattern->granule);
-    if (pattern->created)
-        (void)ops->release(self, pattern->memory);
-    if (pattern->reserved)
-        (void)ops->free_range(self, pattern->counters, pattern->granule);
+    pleat_ranges_destroy(pattern->memory);
     if (pattern->loaded)
         (void)!pleat__cuda_kernel_unload(&pattern->vmm, &pattern->write);
 }

@@ -10,16 +10,17 @@
 
 #include "cuda.h"
 
+#include <pleat/ranges.h>
+
 #define PLEAT__CUDA_PATTERN_COUNTERS 2
 
 typedef struct pleat__cuda_pattern {
     pleat_vmm vmm;
     int device;
     pleat__cuda_kernel write, verify;
-    pleat_va counters; /* words of 8 bytes, 0 in the beginning; for verify's arguments */
-    uint64_t granule;  /* what backs them: a chunk of their own, outside any budget */
-    pleat_handle memory;
-    bool loaded, reserved, created, mapped;
+    pleat_va counters;    /* words of 8 bytes, 0 in the beginning; for verify's arguments */
+    pleat_ranges *memory; /* what backs them: a chunk of their own, outside any budget */
+    bool loaded;
 } pleat__cuda_pattern;
 
 /* Loads both kernels of the PTX text, which lives as long as the pattern, and makes the counters.

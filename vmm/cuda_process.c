@@ -9,6 +9,7 @@
  * NVML.
  */
 #include "cuda_internal.h"
+#include "table.h"
 
 #include <dlfcn.h>
 #include <internal/error.h>
@@ -83,9 +84,7 @@ static void write_name(const char *kind, const unsigned char *uuid,
 
 static pleat_result uuid_of(pleat__cuda *cuda, int device, unsigned char uuid[UUID_BYTES])
 {
-    if (device < 0 || device >= cuda->device_count)
-        return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device,
-                           cuda->device_count);
+    PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     if (cuda->driver.cuDeviceGetUuid == NULL)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "%s has no cuDeviceGetUuid, which came with CUDA 11.4",

@@ -4,6 +4,7 @@
  * somebody has given back, threads as fast as ever (D415 in docs/decisions.md). See cuda.h.
  */
 #include "cuda_internal.h"
+#include "table.h"
 
 #include <internal/error.h>
 
@@ -55,7 +56,8 @@ static pleat_result load(pleat__cuda *cuda, int device)
     pleat_result result = PLEAT_OK;
     pthread_mutex_lock(&cuda->loading);
     if (!atomic_load_explicit(&reader->loaded, memory_order_relaxed)) {
-        result = pleat__cuda_load_kernel(cuda, device, kernel, "pleat_reader", &reader->kernel);
+        result =
+            pleat__cuda_kernel_load(&cuda->vmm, device, kernel, "pleat_reader", &reader->kernel);
         atomic_store_explicit(&reader->loaded, result == PLEAT_OK, memory_order_release);
     }
     pthread_mutex_unlock(&cuda->loading);
@@ -73,9 +75,7 @@ pleat_result pleat__cuda_copy_by_threads(void *self, int device, pleat_stream st
                                          uint64_t from, uint64_t bytes)
 {
     pleat__cuda *cuda = self;
-    if (device < 0 || device >= cuda->device_count)
-        return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device,
-                           cuda->device_count);
+    PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
     pleat__cuda_reader *reader = &cuda->devices[device].reader;
     if (!cuda->devices[device].reads_pinned)
         return unsupported(device);
@@ -85,13 +85,13 @@ pleat_result pleat__cuda_copy_by_threads(void *self, int device, pleat_stream st
         PLEAT_TRY(load(cuda, device));
     void *arguments[] = {&to, &from, &bytes};
     return bytes == 0 ? PLEAT_OK
-                      : pleat__cuda_launch_kernel(cuda, &reader->kernel, stream, BLOCKS, THREADS,
-                                                  arguments);
+                      : pleat__cuda_launch(&cuda->vmm, &reader->kernel, stream, BLOCKS, THREADS,
+                                           arguments);
 }
 
 void pleat__cuda_readers_unload(pleat__cuda *cuda)
 {
     for (int d = 0; d < cuda->device_count; d++)
         if (atomic_load(&cuda->devices[d].reader.loaded))
-            (void)!pleat__cuda_unload_kernel(cuda, &cuda->devices[d].reader.kernel);
+            (void)!pleat__cuda_kernel_unload(&cuda->vmm, &cuda->devices[d].reader.kernel);
 }

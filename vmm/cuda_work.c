@@ -8,14 +8,12 @@
 #include <internal/range.h>
 #include <vmm/pages.h>
 
-/* Runs `call` in the device's context and leaves the function with its failure. */
+/* Leaves the function with the call's failure. */
 #define IN_CONTEXT(cuda, device, call, ...)                                                        \
     do {                                                                                           \
-        bool pushed_;                                                                              \
-        PLEAT_TRY(pleat__cuda_enter((cuda), (device), &pushed_));                                  \
-        CUresult code_ = (call);                                                                   \
-        pleat__cuda_leave((cuda), pushed_);                                                        \
-        PLEAT_TRY(pleat__cuda_result(&(cuda)->driver, code_, __VA_ARGS__));                        \
+        pleat_result result_;                                                                      \
+        PLEAT__CUDA_RUN(cuda, device, result_, call, __VA_ARGS__);                                 \
+        PLEAT_TRY(result_);                                                                        \
     } while (0)
 
 pleat_result pleat__cuda_copy_in(const pleat_vmm *vmm, int device, pleat_va to, const void *from,
@@ -196,67 +194,43 @@ pleat_result pleat__cuda_stream_finish(const pleat_vmm *vmm, int device, pleat_s
 
 /* ---- kernels ---- */
 
-static pleat_result function_of(pleat__cuda *cuda, int device, CUmodule module, const char *name,
-                                pleat__cuda_kernel *kernel)
-{
-    CUfunction function = NULL;
-    IN_CONTEXT(cuda, device, cuda->driver.cuModuleGetFunction(&function, module, name),
-               "kernel '%s'", name);
-    *kernel = (pleat__cuda_kernel){device, module, function};
-    return PLEAT_OK;
-}
-
-pleat_result pleat__cuda_load_kernel(pleat__cuda *cuda, int device, const char *ptx,
-                                     const char *name, pleat__cuda_kernel *kernel)
-{
-    CUmodule module = NULL;
-    IN_CONTEXT(cuda, device, cuda->driver.cuModuleLoadData(&module, ptx), "kernel '%s'", name);
-    pleat_result result = function_of(cuda, device, module, name, kernel);
-    bool pushed;
-    if (result != PLEAT_OK && pleat__cuda_enter(cuda, device, &pushed) == PLEAT_OK) {
-        cuda->driver.cuModuleUnload(module);
-        pleat__cuda_leave(cuda, pushed);
-    }
-    return result;
-}
-
-pleat_result pleat__cuda_unload_kernel(pleat__cuda *cuda, const pleat__cuda_kernel *kernel)
-{
-    IN_CONTEXT(cuda, kernel->device, cuda->driver.cuModuleUnload(kernel->module), "kernel_unload");
-    return PLEAT_OK;
-}
-
-pleat_result pleat__cuda_launch_kernel(pleat__cuda *cuda, const pleat__cuda_kernel *kernel,
-                                       pleat_stream stream, unsigned blocks, unsigned threads,
-                                       void **arguments)
-{
-    IN_CONTEXT(cuda, kernel->device,
-               cuda->driver.cuLaunchKernel(kernel->function, blocks, 1, 1, threads, 1, 1, 0,
-                                           (CUstream)(uintptr_t)stream, arguments, NULL),
-               "launch");
-    return PLEAT_OK;
-}
-
 pleat_result pleat__cuda_kernel_load(const pleat_vmm *vmm, int device, const char *ptx,
                                      const char *name, pleat__cuda_kernel *kernel)
 {
     pleat__cuda *cuda = pleat__cuda_of(vmm);
-    return cuda == NULL ? PLEAT_E_INVALID
-                        : pleat__cuda_load_kernel(cuda, device, ptx, name, kernel);
+    CUmodule module = NULL;
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, device, cuda->driver.cuModuleLoadData(&module, ptx), "kernel '%s'", name);
+    const pleat__cuda_kernel text = {.device = device, .module = module};
+    pleat_result result = pleat__cuda_kernel_beside(vmm, &text, name, kernel);
+    pleat_error why = pleat__failure(result);
+    if (result != PLEAT_OK)
+        (void)!pleat__cuda_kernel_unload(vmm, &text);
+    return pleat__fail_again(&why);
 }
 
 pleat_result pleat__cuda_kernel_beside(const pleat_vmm *vmm, const pleat__cuda_kernel *loaded,
                                        const char *name, pleat__cuda_kernel *kernel)
 {
     pleat__cuda *cuda = pleat__cuda_of(vmm);
-    return cuda == NULL ? PLEAT_E_INVALID
-                        : function_of(cuda, loaded->device, loaded->module, name, kernel);
+    CUfunction function = NULL;
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, loaded->device,
+               cuda->driver.cuModuleGetFunction(&function, loaded->module, name), "kernel '%s'",
+               name);
+    *kernel = (pleat__cuda_kernel){loaded->device, loaded->module, function};
+    return PLEAT_OK;
 }
 
-pleat_result pleat__cuda_kernel_unload(const pleat_vmm *vmm, pleat__cuda_kernel *kernel)
+pleat_result pleat__cuda_kernel_unload(const pleat_vmm *vmm, const pleat__cuda_kernel *kernel)
 {
     pleat__cuda *cuda = pleat__cuda_of(vmm);
-    return cuda == NULL ? PLEAT_E_INVALID : pleat__cuda_unload_kernel(cuda, kernel);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, kernel->device, cuda->driver.cuModuleUnload(kernel->module), "kernel_unload");
+    return PLEAT_OK;
 }
 
 pleat_result pleat__cuda_launch(const pleat_vmm *vmm, const pleat__cuda_kernel *kernel,
@@ -264,7 +238,11 @@ pleat_result pleat__cuda_launch(const pleat_vmm *vmm, const pleat__cuda_kernel *
                                 void **arguments)
 {
     pleat__cuda *cuda = pleat__cuda_of(vmm);
-    return cuda == NULL
-               ? PLEAT_E_INVALID
-               : pleat__cuda_launch_kernel(cuda, kernel, stream, blocks, threads, arguments);
+    if (cuda == NULL)
+        return PLEAT_E_INVALID;
+    IN_CONTEXT(cuda, kernel->device,
+               cuda->driver.cuLaunchKernel(kernel->function, blocks, 1, 1, threads, 1, 1, 0,
+                                           (CUstream)(uintptr_t)stream, arguments, NULL),
+               "launch");
+    return PLEAT_OK;
 }

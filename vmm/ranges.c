@@ -80,8 +80,7 @@ static pleat_result check_device(pleat_ranges *ranges)
     int count;
     uint64_t advised;
     PLEAT_TRY(VERB(ranges, device_count, &count));
-    if (ranges->device < 0 || ranges->device >= count)
-        return pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", ranges->device, count);
+    PLEAT_TRY(pleat__vmm_check_device(count, ranges->device));
     return VERB(ranges, granularity, ranges->device, &ranges->page_bytes, &advised);
 }
 
