@@ -165,6 +165,18 @@ static void free_one(play *p, tensor *one)
         *one = (tensor){0};
 }
 
+/* Asked for memory the program frees something, or does not. */
+static int give_one(void *context, uint64_t bytes, pleat_stream stream)
+{
+    play *p = context;
+    tensor *one = &p->tensors[below(p, TENSORS)];
+    (void)bytes;
+    (void)stream;
+    bool gives = is_there(one);
+    free_one(p, one);
+    return gives;
+}
+
 static void alloc_one(play *p, tensor *one, uint64_t bytes, pleat_stream stream, uint32_t tag)
 {
     if (one->t.address != 0)
@@ -424,8 +436,12 @@ static void start(play *p, bool fails, const pleat_plan *plan)
     p->shares = below(p, 2) == 0;
     snprintf(conf, sizeof conf, "small:4k,spill:%s,share:%s", below(p, 2) == 0 ? "host" : "off",
              p->shares ? "on" : "off");
-    const pleat_runtime_options options = {
-        .size = sizeof options, .plan = plan, .conf = conf, .waits = 1};
+    const pleat_runtime_options options = {.size = sizeof options,
+                                           .plan = plan,
+                                           .conf = conf,
+                                           .waits = 1,
+                                           .memory_callback = below(p, 2) == 0 ? give_one : NULL,
+                                           .memory_context = p};
     assert_ok(pleat_runtime_create(p->vmm, &options, &p->runtime));
     pleat_on_freed(p->runtime, note_freed, p);
 }
