@@ -2,15 +2,14 @@
  * reclaim.c: out of memory, step by step, the cheapest first, for every policy:
  *
  *   1 frees whose streams have come past them reach the policy
- *   2 views that are only cached are unmapped
- *   3 cached memory goes back: large pieces, as much as is needed; then all
- *   4 frees that wait for a stream are waited for, and the caches go back once more
- *   5 other tenants of the device are asked to give way, and waited for (tenancy.h)
- *   6 the program is asked to free something
- *   7 what is used least often goes to host memory, where the settings say so (spill.h)
- *   8 the request is refused, with a text that says what there is
+ *   2 cached memory goes back, and the views of it: large pieces, as much as is needed; then all
+ *   3 frees that wait for a stream are waited for, and the caches go back once more
+ *   4 other tenants of the device are asked to give way, and waited for (tenancy.h)
+ *   5 the program is asked to free something
+ *   6 what is used least often goes to host memory, where the settings say so (spill.h)
+ *   7 the request is refused, with a text that says what there is
  *
- * After every step that gave anything the policy is asked again. Steps 3 and 4 are the last of the
+ * After every step that gave anything the policy is asked again. Steps 2 and 3 are the last of the
  * five of PyTorch's malloc. No driver verb waits for the GPU, which may still use what was freed on
  * its own stream; so before anything is unmapped the streams that allocate are fenced and waited
  * for (pleat__gate_leave_fenced), by the policy, which takes what it gives back out of reach.
@@ -27,7 +26,7 @@
 #include <vmm/table.h>
 
 /* Asks the policy to give back, and passes what came on to the device. */
-static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
+static bool give_kind(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
                       pleat_stream stream)
 {
     bool any = runtime->ops->reclaim(runtime->policy, what, bytes, stream);
@@ -37,6 +36,14 @@ static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t byte
     any = pleat__space_trim(runtime->space, 0) > 0 || any;
     pleat__gate_enter(&runtime->gate);
     return any;
+}
+
+/* Views first: what they show stays. */
+static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t bytes,
+                      pleat_stream stream)
+{
+    bool any = give_kind(runtime, PLEAT__RECLAIM_VIEWS, bytes, stream);
+    return give_kind(runtime, what, bytes, stream) || any;
 }
 
 static bool wait_pending(pleat_runtime *runtime)
@@ -54,7 +61,6 @@ static bool wait_pending(pleat_runtime *runtime)
 void pleat__reclaim_all(pleat_runtime *runtime)
 {
     pleat__pending_poll(&runtime->pending, UINT64_MAX);
-    give_back(runtime, PLEAT__RECLAIM_VIEWS, UINT64_MAX, 0);
     give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, 0);
 }
 
@@ -68,12 +74,8 @@ uint64_t pleat__trim(pleat_runtime *runtime, uint64_t keep_bytes)
     pleat__spill_let_go(runtime);
     if (runtime->ops->rest != NULL)
         (void)runtime->ops->rest(runtime->policy, keep_bytes);
-    for (pleat__reclaim what = PLEAT__RECLAIM_VIEWS;
-         runtime->ops->rest == NULL && what <= PLEAT__RECLAIM_CACHES; what++) {
-        after = pleat__space_stats_of(runtime->space).physical_bytes;
-        if (after > keep_bytes)
-            give_back(runtime, what, after - keep_bytes, 0);
-    }
+    else if (pleat__space_stats_of(runtime->space).physical_bytes > keep_bytes)
+        give_back(runtime, PLEAT__RECLAIM_CACHES, UINT64_MAX, 0);
     after = pleat__space_stats_of(runtime->space).physical_bytes;
     return before > after ? before - after : 0;
 }
@@ -139,7 +141,6 @@ bool pleat__ask_program(pleat_runtime *runtime, uint64_t bytes, pleat_stream str
 
 typedef enum step {
     STEP_COMPLETED,
-    STEP_VIEWS,
     STEP_LARGE,
     STEP_CACHES,
     STEP_WAIT,
@@ -155,8 +156,6 @@ static bool run_step(pleat_runtime *runtime, step which, uint64_t bytes, pleat_s
     switch (which) {
     case STEP_COMPLETED:
         return pleat__pending_poll(&runtime->pending, UINT64_MAX) > 0;
-    case STEP_VIEWS:
-        return give_back(runtime, PLEAT__RECLAIM_VIEWS, bytes, stream);
     case STEP_LARGE:
         return give_back(runtime, PLEAT__RECLAIM_LARGE, bytes, stream);
     case STEP_CACHES:
@@ -258,24 +257,16 @@ static pleat_result refuse(pleat_runtime *runtime, const pleat_error *why, uint6
         mib(total, reusable, sizeof reusable), mib_below(largest, fits, sizeof fits), plan, cause);
 }
 
-/* With the turn, which a request may leave all the same: then it begins again. */
-static pleat_result ask_again(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
-                              pleat_va *address)
+/* With the turn, which a request may leave all the same: then it begins again. *why: what it said
+ * where it failed, for what else fails before the request is refused. */
+static pleat_result ask_once_more(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
+                                  pleat_error *why, pleat_va *address)
 {
     pleat_result result = PLEAT_E_NOT_READY;
     while (result == PLEAT_E_NOT_READY) {
         pleat__gate_await_turn(&runtime->gate);
         result = runtime->ops->alloc(runtime->policy, bytes, stream, address);
     }
-    return result;
-}
-
-/* The same; *why: what it said where it failed, for what else fails before the request is refused.
- */
-static pleat_result ask_once_more(pleat_runtime *runtime, uint64_t bytes, pleat_stream stream,
-                                  pleat_error *why, pleat_va *address)
-{
-    pleat_result result = ask_again(runtime, bytes, stream, address);
     *why = pleat__failure(result);
     return result;
 }

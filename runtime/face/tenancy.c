@@ -97,11 +97,11 @@ void pleat__tenancy_leave(pleat__tenancy *tenancy)
 
 /* ---- giving ---- */
 
-/* Idle memory goes, so many bytes of it or a little more. With the turn. */
-static void give(pleat_runtime *runtime, uint64_t bytes)
+/* Idle memory goes, so many bytes of it or a little more; how many went. With the turn. */
+static uint64_t give(pleat_runtime *runtime, uint64_t bytes)
 {
     uint64_t physical = pleat__space_stats_of(runtime->space).physical_bytes;
-    (void)pleat__trim(runtime, physical > bytes ? physical - bytes : 0);
+    return pleat__trim(runtime, physical > bytes ? physical - bytes : 0);
 }
 
 /* Notes how the runtime stands, and pays what it owes as far as it is idle. With the turn. */
@@ -109,13 +109,7 @@ static void settle(pleat__tenancy *tenancy, const pleat__standing *standing)
 {
     tenancy->allowed = standing->allowed_bytes;
     tenancy->owed = standing->debt_bytes;
-    if (tenancy->owed == 0)
-        return;
-    pleat_runtime *runtime = tenancy->runtime;
-    uint64_t before = pleat__space_stats_of(runtime->space).physical_bytes;
-    give(runtime, tenancy->owed);
-    uint64_t after = pleat__space_stats_of(runtime->space).physical_bytes;
-    uint64_t paid = before > after ? before - after : 0;
+    uint64_t paid = tenancy->owed != 0 ? give(tenancy->runtime, tenancy->owed) : 0;
     tenancy->owed -= paid < tenancy->owed ? paid : tenancy->owed;
 }
 
@@ -153,7 +147,7 @@ static void tell(pleat__tenancy *tenancy, bool resting, uint64_t now)
         return;
     tenancy->told_ns = now;
     if (tenancy->watermark != 0 && resting && is_low(tenancy))
-        give(runtime, UINT64_MAX);
+        (void)give(runtime, UINT64_MAX);
     if (tenancy->tenant == NULL)
         return;
     pleat__limits_follow(runtime);
@@ -183,7 +177,7 @@ static void look(pleat__tenancy *tenancy)
     pleat__gate_enter(&runtime->gate);
     settle(tenancy, &standing);
     if ((standing.pressed && resting) || standing.reclaim != tenancy->reclaim)
-        give(runtime, UINT64_MAX);
+        (void)give(runtime, UINT64_MAX);
     else if (standing.pressed && is_new)
         pleat__spare(runtime);
     tenancy->reclaim = standing.reclaim;
