@@ -684,6 +684,23 @@ void labels_are_kept_where_torchs_own_allocator_keeps_them()
 }
 #endif
 
+void what_was_freed_and_waits_is_pending_in_a_snapshot()
+{
+    auto allocator = make();
+    void *kept = allocator->raw_alloc(MIB), *gone = allocator->raw_alloc(MIB);
+    CHECK(pleat_pause(allocator->devices().runtime(0), nullptr) == PLEAT_OK);
+    allocator->raw_delete(gone);
+    size_t live = 0, pending = 0;
+    for (const SegmentInfo &segment : allocator->snapshot({0, 0}, true).segments)
+        for (const auto &block : segment.blocks) {
+            live += block.allocated ? block.size : 0;
+            pending += block.active && !block.allocated ? block.size : 0;
+        }
+    CHECK(live == MIB && pending == MIB);
+    CHECK(pleat_resume(allocator->devices().runtime(0), nullptr) == PLEAT_OK);
+    allocator->raw_delete(kept);
+}
+
 /* NCCL is given all segments of a pool's snapshot. */
 void no_snapshot_of_a_pool_shows_pleats_memory()
 {
@@ -952,6 +969,7 @@ const Test tests[] = {
 #ifdef PLEAT_HAS_METADATA_SUPPORTED
     TEST(labels_are_kept_where_torchs_own_allocator_keeps_them),
 #endif
+    TEST(what_was_freed_and_waits_is_pending_in_a_snapshot),
     TEST(no_snapshot_of_a_pool_shows_pleats_memory),
     TEST(what_is_small_is_in_the_small_pool),
     TEST(what_no_device_has_is_refused_in_torchs_words),
