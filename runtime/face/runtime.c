@@ -34,7 +34,6 @@ static pleat_result create_space(pleat_runtime *runtime, const pleat_runtime_opt
                                       .page_bytes = pleat__space_page_bytes(runtime->space),
                                       .block_bytes = PLEAT__PINNED_BLOCK_BYTES,
                                       .arena = runtime->arena};
-    runtime->shares = conf->share;
     return pleat__limits_begin(runtime, options->budget_bytes);
 }
 

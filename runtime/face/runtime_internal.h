@@ -48,7 +48,6 @@ struct pleat_runtime {
     pleat__keep keep;
     pleat__import *imports;
     pleat__canary canary;
-    bool shares; /* setting share:on */
     pleat_freed_callback freed_callback;
     void *freed_context;
     pleat__watch *watch; /* NULL: no log is written */

@@ -32,7 +32,7 @@ static pleat__chunk *chunk_of(pleat_runtime *runtime, pleat_va address, uint64_t
 static pleat_result find_block(pleat_runtime *runtime, pleat_va address, pleat_block *block,
                                pleat_block *whole)
 {
-    if (!runtime->shares)
+    if (!runtime->context.conf.share)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "this runtime's memory cannot be sent to other processes: it was made "
                            "without the setting share:on");

@@ -2,7 +2,7 @@
  * random.c: calls in an order that nobody thought of: whatever comes between, a tensor holds what
  * was written to it, all that is allocated is found and walked once, and what is freed while others
  * use it is given to nobody before they are done. With and without a job that is learned or planned
- * besides, and with verbs and host memory that fail now and then.
+ * besides, with verbs and host memory that fail now and then, and under the other policies.
  */
 #include "failing.h"
 
@@ -10,8 +10,9 @@
 
 #define PAGE     ((uint64_t)JOB_PAGE)
 #define BUDGET   (96 * PAGE)
-#define TENSORS  48u /* allocated at random */
-#define REQUESTS 96u /* of the job's iteration: enough to be learned */
+#define SEGMENTS (1024 * PAGE) /* the budget of policies whose segments are PyTorch's */
+#define TENSORS  48u           /* allocated at random */
+#define REQUESTS 96u           /* of the job's iteration: enough to be learned */
 #define SLOTS    (TENSORS + REQUESTS)
 #define STREAMS  4u
 #define CAPTURES 7u /* the stream that does */
@@ -42,6 +43,8 @@ typedef struct play {
     bool fails;  /* verbs and host memory do, now and then */
     bool failed; /* in this step */
     bool shares;
+    const char *policy; /* NULL: pleat */
+    uint64_t budget;
     tensor tensors[SLOTS]; /* those of the job last */
     uint64_t bytes[REQUESTS];
     uint32_t last[REQUESTS]; /* the request at which it is freed */
@@ -238,7 +241,8 @@ static void call_pause(play *p)
                                          .offload =
                                              discards ? PLEAT_OFFLOAD_DISCARD : PLEAT_OFFLOAD_HOST,
                                          .tag = tags[tag]};
-    if (!is_done(p, pleat_pause(p->runtime, &options), MAY(E_STATE) | MAY(E_NOT_FOUND)))
+    if (!is_done(p, pleat_pause(p->runtime, &options),
+                 MAY(E_STATE) | MAY(E_NOT_FOUND) | (p->policy != NULL ? MAY(E_UNSUPPORTED) : 0)))
         return;
     p->pauses++;
     for (uint32_t i = 0; i < SLOTS; i++) {
@@ -338,13 +342,13 @@ static void call_memory(play *p)
         (void)is_done(p, pleat_mark(p->runtime), 0);
         break;
     case 1:
-        (void)is_done(p, pleat_trim(p->runtime, below(p, BUDGET), NULL), 0);
+        (void)is_done(p, pleat_trim(p->runtime, below(p, p->budget), NULL), 0);
         break;
     case 2:
         (void)is_done(p, pleat_empty_cache(p->runtime), 0);
         break;
     case 3:
-        (void)is_done(p, pleat_set_budget(p->runtime, BUDGET / 2 + below(p, BUDGET)), 0);
+        (void)is_done(p, pleat_set_budget(p->runtime, p->budget / 2 + below(p, p->budget)), 0);
         break;
     }
 }
@@ -434,9 +438,11 @@ static void start(play *p, bool fails, const pleat_plan *plan)
     if (fails)
         assert_ok(pleat__fault_create(p->host, &p->vmm));
     p->shares = below(p, 2) == 0;
-    snprintf(conf, sizeof conf, "small:4k,spill:%s,share:%s", below(p, 2) == 0 ? "host" : "off",
-             p->shares ? "on" : "off");
+    p->budget = p->policy == NULL ? BUDGET : SEGMENTS;
+    snprintf(conf, sizeof conf, "small:4k,spill:%s,share:%s",
+             p->policy == NULL && below(p, 2) == 0 ? "host" : "off", p->shares ? "on" : "off");
     const pleat_runtime_options options = {.size = sizeof options,
+                                           .policy = p->policy,
                                            .plan = plan,
                                            .conf = conf,
                                            .waits = 1,
@@ -501,8 +507,10 @@ static pleat_plan *plan_job(const play *of)
     return plan;
 }
 
-/* What goes on besides the calls. */
-typedef enum besides { NOTHING, LEARNED, PLANNED } besides;
+static const char *const policies[] = {"native", "expandable", "gmlake", "stweaver"};
+
+/* What goes on besides the calls, or is another. */
+typedef enum besides { NOTHING, LEARNED, PLANNED, OTHER_POLICY } besides;
 
 static void play_round(uint64_t seed, besides what, bool fails, done *all)
 {
@@ -510,7 +518,9 @@ static void play_round(uint64_t seed, besides what, bool fails, done *all)
     assert_non_null(p);
     p->seed = seed;
     p->random = (test_random){seed};
-    if (what != NOTHING)
+    if (what == OTHER_POLICY)
+        p->policy = policies[seed % (sizeof policies / sizeof *policies)];
+    else if (what != NOTHING)
         make_job(p);
     pleat_plan *plan = what == PLANNED ? plan_job(p) : NULL;
     start(p, fails, plan);
@@ -532,7 +542,7 @@ static done play_rounds(const char *name, uint64_t count, besides what, bool fai
     test_random first = test_random_begin(name, 1);
     for (uint64_t round = 0; round < test_rounds(count); round++)
         play_round(first.state + round, what, fails, &all);
-    assert_true(all.pauses > 0 && all.waited > 0);
+    assert_true((all.pauses > 0) == (what != OTHER_POLICY) && all.waited > 0);
     return all;
 }
 
@@ -564,6 +574,12 @@ static void random_calls_of_which_some_fail(void **state)
     assert_true(all.failed > 0);
 }
 
+static void random_calls_of_other_policies(void **state)
+{
+    (void)state;
+    (void)play_rounds("policies", 4, OTHER_POLICY, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -571,6 +587,7 @@ int main(void)
         cmocka_unit_test(random_calls_between_a_learned_jobs),
         cmocka_unit_test(random_calls_between_a_planned_jobs),
         cmocka_unit_test(random_calls_of_which_some_fail),
+        cmocka_unit_test(random_calls_of_other_policies),
     };
     return cmocka_run_group_tests_name("random", tests, NULL, NULL);
 }
