@@ -2,7 +2,6 @@
  * walk.c: every block of a runtime, in order of address: for snapshots and reports.
  */
 #include <runtime/face/runtime_internal.h>
-#include <runtime/memory/occupancy.h>
 
 #include <internal/error.h>
 #include <internal/range.h>
@@ -56,8 +55,6 @@ static pleat_va go_on(const walk *w, pleat_va at, pleat_va to)
 /* The blocks of a run of mapped pages. */
 static void visit_run(walk *w, pleat_va from, pleat_va to)
 {
-    const pleat__policy_ops *ops = w->runtime->ops;
-    void *policy = w->runtime->policy;
     pleat_va done = from > w->done ? from : w->done;
     for (pleat_va at = done; at < to;) {
         pleat_block block;
@@ -65,13 +62,9 @@ static void visit_run(walk *w, pleat_va from, pleat_va to)
             at = go_on(w, at, to);
             continue;
         }
-        uint64_t before = 0, after = 0;
-        if (ops->adjacent_free(policy, block.address, &before, &after) != PLEAT_OK)
-            after = 0;
         visit_free(w, done, block.address);
         w->visit(w->context, &block);
-        done = block.address + block.bytes;
-        at = pleat__ceil_div(done + after, PLEAT__GRANULE_BYTES) * PLEAT__GRANULE_BYTES;
+        at = done = block.address + block.bytes;
     }
     visit_free(w, done, to);
     w->done = done;
