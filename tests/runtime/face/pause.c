@@ -230,6 +230,7 @@ static void pause_keeps_frees_back(void **state)
     assert_ok(pleat_free(j.runtime, gone.address));
     assert_ok(pleat_free(j.runtime, streamed.address));
     assert_result(pleat_free(j.runtime, gone.address), PLEAT_E_STATE);
+    assert_result(pleat_record_stream(j.runtime, gone.address, 5), PLEAT_E_STATE);
     assert_result(pleat_free(j.runtime, kept.address + 512), PLEAT_E_NOT_FOUND);
     assert_int_equal(pleat_stats_of(j.runtime).live_bytes, (kept.bytes + 511) & ~511ull);
     assert_int_equal(pleat_stats_of(j.runtime).waiting_bytes, 10 * JOB_PAGE);
