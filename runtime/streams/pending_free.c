@@ -345,7 +345,6 @@ static bool is_granted(pleat__pending *pending, pleat__pending_entry *entry, voi
     wish *by = opaque;
     pleat_stream owner;
     if (!by->wanted(by->context, entry->address, &owner) ||
-        pending->held(pending->context, entry->address) ||
         !is_ordered(pending, entry, owner, &by->refused))
         return false;
     by->granted(by->context);

@@ -51,8 +51,6 @@ MUTANTS = (
     ("random-copies", "the same of resume-copies, which calls in any order find",
      "runtime/face/pause.c", "is_of(pause, chunk_at(runtime, page)) && lives(runtime, from, to);",
      "is_of(pause, chunk_at(runtime, page)) && (lives(runtime, from, to) || true);", "runtime_random"),
-    ("random-ordered", "no stream is given what is paused, in the order of another one",
-     "runtime/streams/pending_free.c", "        pending->held(pending->context, entry->address) ||\n", "", "runtime_random"),
     ("walk-waits", "what was freed, and waits, is not allocated",
      "runtime/face/walk.c", "    block->allocated = !pleat__pending_waits(&runtime->pending, block->address);",
      "    block->allocated = 1;", "runtime_walk"),
