@@ -182,7 +182,7 @@ void what_pools_gave_back_is_in_no_later_peak()
     fake::native.caches = false;
 }
 
-/* What was used and given back before the device had a runtime. */
+/* What was used and given back before the device's first request that is no pool's. */
 void pools_of_before_are_in_peaks_only_until_they_end()
 {
     for (bool reset : {false, true}) {
@@ -191,7 +191,6 @@ void pools_of_before_are_in_peaks_only_until_they_end()
         allocator->emptyCache({0, 0});
         if (reset)
             allocator->resetPeakStats(0);
-        CHECK(allocator->devices().runtime_or_null(0) == nullptr);
         void *address = allocator->raw_alloc(500 * MIB);
         DeviceStats stats = allocator->getDeviceStats(0);
         for (const Stat &one : {stats.allocated_bytes[0], stats.requested_bytes[0]})
@@ -202,17 +201,18 @@ void pools_of_before_are_in_peaks_only_until_they_end()
     }
 }
 
-/* Once one that Pleat could help with, once one that stands. */
+/* Twice one that Pleat could help with, by what it has not taken and by what it has cached, and
+ * once one that stands. */
 void what_a_refused_pool_gave_back_is_in_no_later_peak()
 {
-    for (int refusals : {1, 2}) {
+    for (int refusals : {1, 2, 3}) {
         auto allocator = make(100 * MIB);
         allocator->raw_delete(allocator->raw_alloc(MIB));
         fake::native.caches = true;
         allocator->raw_delete(pooled(*allocator, 60 * MIB));
         fake::native.failing = refusals;
         void *held = pooled(*allocator, MIB);
-        CHECK((held == nullptr) == (refusals == 2) && fake::native.cached == 0);
+        CHECK((held == nullptr) == (refusals == 3) && fake::native.cached == 0);
         void *address = allocator->raw_alloc(90 * MIB);
         CHECK(most_reserved(*allocator) <= 100 * int64_t(MIB));
         allocator->raw_delete(address);
@@ -350,20 +350,24 @@ void what_pleat_may_take_is_told_whoever_may_take_the_rest_now()
         auto allocator = make(100 * MIB);
         void *kept = allocator->raw_alloc(20 * MIB), *pool = pooled(*allocator, 30 * MIB);
         pleat_runtime *runtime = allocator->devices().runtime(0);
-        double fraction = fake::native.fraction;
-        uint64_t most = 70 * MIB;
+        Devices &devices = allocator->devices();
         CHECK(pleat_limit_of(runtime) == 20 * MIB);
-        {
-            auto rest = allocator->devices().lend_rest(0);
-            CHECK(pleat_limit_of(runtime) == most);
-        }
-        CHECK(pleat_limit_of(runtime) == 20 * MIB && fake::native.fraction == fraction);
-        /* Where it is Pleat's already nothing changes. */
-        void *more = allocator->raw_alloc(MIB);
-        CHECK(pleat_limit_of(runtime) == most);
-        CHECK(allocator->devices().lend_rest(0) == nullptr);
+        allocator->raw_delete(allocator->raw_alloc(4 * MIB));
+        uint64_t cached = pleat_stats_of(runtime).physical_bytes;
+        CHECK(cached > 20 * MIB);
+        allocator->beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
+        CHECK(pleat_limit_of(runtime) == cached);
+        devices.budget().give_rest_to_pleat(devices.at(0), 0);
+        CHECK(pleat_limit_of(runtime) == 70 * MIB);
+        /* A pool that is refused has it again, and what Pleat has cached stays. */
+        fake::native.failing = 1;
+        void *more = allocator->raw_alloc(40 * MIB);
+        allocator->endAllocateToPool(0, {1, 0});
+        CHECK(pleat_limit_of(runtime) == cached);
+        CHECK(pleat_stats_of(runtime).physical_bytes == cached);
         for (void *one : {more, pool, kept})
             allocator->raw_delete(one);
+        allocator->resetAccumulatedStats(0);
         unsetenv("CUDA_DEVICE_MEMORY_LIMIT");
     }
 }
@@ -450,37 +454,33 @@ void a_pools_refusal_is_told_when_it_is_one()
     allocator->raw_delete(allocator->raw_alloc(64 * MIB));
     auto counted = [&] { return allocator->getDeviceStats(0).num_ooms - ooms; };
     allocator->beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
-    fake::native.failing = 1;
+    fake::native.failing = 2;
     allocator->raw_delete(allocator->raw_alloc(MIB));
     CHECK(allocator->getDeviceStats(0).reserved_bytes[0].current == 0);
     CHECK(told == 0 && counted() == 0);
-    fake::native.failing = 2;
+    fake::native.failing = 3;
     CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(MIB); }) != "");
     CHECK(told == 1 && counted() == 1);
     allocator->endAllocateToPool(0, {1, 0});
     fake::native.observers.clear();
 }
 
-/* No runtime has counted anything. */
+/* The runtime has counted nothing. */
 void a_refusal_is_counted_once_where_there_are_only_pools()
 {
     auto allocator = make();
     auto counted = [&] { return allocator->getDeviceStats(0).num_ooms; };
     allocator->beginAllocateToPool(0, {1, 0}, [](cudaStream_t) { return true; });
-    for (bool more : {false, true}) {
-        allocator->resetAccumulatedStats(0);
-        CHECK(counted() == 0);
-        fake::native.failing = 1;
+    allocator->resetAccumulatedStats(0);
+    CHECK(counted() == 0);
+    for (int refusals : {1, 2}) {
+        fake::native.failing = refusals;
         allocator->raw_delete(allocator->raw_alloc(MIB));
         CHECK(counted() == 0);
-        fake::native.failing = 2;
-        CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(MIB); }) != "");
-        CHECK(counted() == 1);
-        CHECK((allocator->devices().runtime_or_null(0) != nullptr) == more);
-        if (!more)
-            allocator->devices().runtime(0);
-        CHECK(counted() == 1);
     }
+    fake::native.failing = 3;
+    CHECK(thrown<c10::OutOfMemoryError>([&] { allocator->raw_alloc(MIB); }) != "");
+    CHECK(counted() == 1);
     allocator->endAllocateToPool(0, {1, 0});
 }
 

@@ -253,12 +253,7 @@ class Allocator final : public Forward
     void beginAllocateToPool(DeviceIndex device, MempoolId pool,
                              std::function<bool(cudaStream_t)> filter) override
     {
-        if (at(device).runtime.load() == nullptr && may_be_limited()) {
-            Relaxed relaxed(in_capture());
-            devices_.runtime(device); /* which knows the limit */
-        }
-        devices_.take_fraction(device, at(device));
-        devices_.budget().give_rest_to_pools(at(device), device);
+        devices_.give_rest_to_pools(device);
         native_->beginAllocateToPool(device, pool, filter);
         routes_.begin(device, pool, std::move(filter));
     }
@@ -639,6 +634,10 @@ class Allocator final : public Forward
     {
         note_capture(stream);
         void *address = ask_native(device, bytes, stream);
+        if (address == nullptr) {
+            devices_.give_rest_to_pools(index);
+            address = ask_native(device, bytes, stream);
+        }
         if (address != nullptr)
             return address;
         make_room_for_pools(device, index);
@@ -655,21 +654,18 @@ class Allocator final : public Forward
             captured_ = true;
     }
 
-    /* What Pleat has cached or not taken of the budget may be what a pool needs. */
+    /* What Pleat has cached may be what a pool needs. pre: the device has its runtime. */
     void make_room_for_pools(Device &device, DeviceIndex index)
     {
-        if (device.runtime.load() == nullptr)
-            return;
         Relaxed relaxed;
         if (pleat_empty_cache(device.runtime) == PLEAT_OK)
-            devices_.budget().give_rest_to_pools(device, index);
+            devices_.give_rest_to_pools(index);
     }
 
     /* Of torch's allocator, within the budget; NULL: it has no memory. */
     void *ask_native_within(Device &device, DeviceIndex index, size_t bytes, cudaStream_t stream)
     {
-        devices_.take_fraction(index, device);
-        devices_.budget().give_rest_to_pools(device, index);
+        devices_.give_rest_to_pools(index);
         void *address = ask_native(device, bytes, stream);
         if (address != nullptr)
             return address;

@@ -12,9 +12,6 @@
 
 #include "device.h"
 
-#include <cstring>
-#include <unistd.h>
-
 namespace pleat_torch
 {
 
@@ -37,21 +34,6 @@ inline uint64_t fraction_of(DeviceIndex device, double fraction)
 inline uint64_t stricter(uint64_t one, uint64_t other)
 {
     return one == 0 ? other : other == 0 ? one : std::min(one, other);
-}
-
-/* Whether the environment may say what a process may have: a variable is set whose name is like one
- * of those that a runtime reads (pleat_limits_of). It may be true where there is
- * no limit: the variable is of another program or device. The device then has its runtime earlier,
- * and that knows of none. */
-inline bool may_be_limited()
-{
-    for (char **one = environ; one != nullptr && *one != nullptr; one++) {
-        std::string name(*one, std::strcspn(*one, "="));
-        if (name.find("MEMORY_LIMIT") != std::string::npos ||
-            name.find("MEM_LIMIT") != std::string::npos)
-            return true;
-    }
-    return false;
 }
 
 class Budget
@@ -81,26 +63,24 @@ class Budget
         device.process_bytes = limits.process_bytes;
     }
 
-    /* Pleat keeps what it has, torch's allocator may take all else. No limit: nothing to share. */
+    /* Pleat keeps what it has, torch's allocator may take all else. No limit: nothing to share.
+     * pre: the device has its runtime. */
     void give_rest_to_pools(Device &device, DeviceIndex index) const
     {
         pleat_runtime *made = device.runtime.load();
         std::lock_guard<std::mutex> guard(device.split_lock);
-        uint64_t has = 0, most = stricter(device.limit_bytes, device.process_bytes);
+        uint64_t most = stricter(device.limit_bytes, device.process_bytes);
         if (most == 0)
             return;
         Relaxed relaxed;
-        if (made != nullptr) {
-            has = pleat_stats_of(made).physical_bytes;
-            /* A budget of 0 would be none. */
-            if (pleat_set_budget(made, std::max<uint64_t>(has, 1)) != PLEAT_OK)
-                throw_last("share the budget");
-            has = pleat_stats_of(made).physical_bytes;
-            if (device.process_bytes != 0)
-                most = stricter(most, left_to_both(device, index));
-        }
+        uint64_t has = pleat_stats_of(made).physical_bytes;
+        /* A budget of 0 would be none. */
+        if (pleat_set_budget(made, std::max<uint64_t>(has, 1)) != PLEAT_OK)
+            throw_last("share the budget");
+        has = pleat_stats_of(made).physical_bytes;
+        if (device.process_bytes != 0)
+            most = stricter(most, left_to_both(device, index));
         set_pools_cap(index, most - std::min(most, has));
-        device.rest_is_pools = made != nullptr;
     }
 
     /* The other way round; whether Pleat may take more now than before. */
@@ -113,7 +93,6 @@ class Budget
             return false;
         Relaxed relaxed;
         set_pools_cap(index, pool_bytes(index));
-        device.rest_is_pools = false;
         uint64_t pools = pool_bytes(index), before = pleat_limit_of(made);
         uint64_t rest = std::max<uint64_t>(most - std::min(most, pools), 1);
         /* What the environment leaves the runtime keeps to by itself. */
@@ -121,12 +100,6 @@ class Budget
         if (pleat_set_budget(made, is_asked ? rest : 0) != PLEAT_OK)
             throw_last("share the budget");
         return pleat_limit_of(made) > before;
-    }
-
-    static bool is_rest_pools(Device &device)
-    {
-        std::lock_guard<std::mutex> guard(device.split_lock);
-        return device.rest_is_pools;
     }
 
   private:

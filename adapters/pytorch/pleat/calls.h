@@ -29,9 +29,9 @@ pleat_runtime *runtime_of(int device);
 /* The last counters with peaks since the start. pre: runtime_of() has one. */
 pleat_stats whole_stats_of(int device);
 std::string text_of(const std::exception &error);
-/* As long as what is returned lives, whatever else shares a device's budget leaves Pleat what it
- * has not used of it. pre: runtime_of() has one. */
-std::shared_ptr<void> lend_rest(int device);
+/* Whatever else shares a device's budget leaves Pleat what it has not used of it, until it wants
+ * that: for questions about what Pleat may take. pre: runtime_of() has one. */
+void give_rest_to_pleat(int device);
 
 /* Text of the last failure on this thread, for Python. */
 inline thread_local std::string failure;
@@ -106,7 +106,7 @@ PLEAT_TORCH_CALL int pleat_torch_max_microbatch(int device, uint64_t running, ui
         pleat_runtime *runtime = pleat_torch::runtime_of(device);
         if (runtime == nullptr)
             return;
-        auto rest = pleat_torch::lend_rest(device);
+        pleat_torch::give_rest_to_pleat(device);
         pleat_result result = pleat_max_microbatch(runtime, running, most);
         if (result != PLEAT_OK && result != PLEAT_E_NOT_FOUND)
             pleat_torch::fail_last("say what microbatch fits");
@@ -181,7 +181,7 @@ PLEAT_TORCH_CALL int pleat_torch_limits(int device, uint64_t values[4], char nam
         pleat_limits limits = {};
         limits.size = sizeof limits;
         pleat_runtime *runtime = pleat_torch::used_runtime(device);
-        auto rest = pleat_torch::lend_rest(device);
+        pleat_torch::give_rest_to_pleat(device);
         if (pleat_limits_of(runtime, &limits) != PLEAT_OK)
             pleat_torch::fail_last("say the limits");
         values[0] = limits.limit_bytes;

@@ -35,19 +35,15 @@ inline int is_mapped_anew(const void *address, size_t bytes)
     return Allocator::current->devices().owner(address) != nullptr;
 }
 
-inline void hold(const void *address)
+/* What becomes of the range that an address lies in, if there is one. */
+template <pleat_result (*verb)(pleat_ranges *, pleat_va)> void of_range(const void *address)
 {
     pleat_ranges *ranges = Allocator::current->devices().ranges_of(address);
     if (ranges != nullptr)
-        (void)pleat_range_hold(ranges, reinterpret_cast<pleat_va>(address));
+        (void)verb(ranges, reinterpret_cast<pleat_va>(address));
 }
 
-inline void let_go(const void *address)
-{
-    pleat_ranges *ranges = Allocator::current->devices().ranges_of(address);
-    if (ranges != nullptr)
-        (void)pleat_range_let_go(ranges, reinterpret_cast<pleat_va>(address));
-}
+constexpr auto hold = of_range<pleat_range_hold>, let_go = of_range<pleat_range_let_go>;
 
 inline void talks(const void *address)
 {

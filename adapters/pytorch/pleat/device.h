@@ -96,7 +96,6 @@ struct Device {
     std::vector<int> peers; /* that have access */
 
     std::mutex split_lock;       /* guards the budget's two parts */
-    bool rest_is_pools = false;  /* what neither has taken is the pools' to take */
     uint64_t limit_bytes = 0;    /* of both allocators together, as asked for; 0: none */
     uint64_t process_bytes = 0;  /* that the environment leaves to the process; 0: no such limit, */
                                  /* or no runtime that knows it */

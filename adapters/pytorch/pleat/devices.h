@@ -103,7 +103,6 @@ class Devices
         for (Device &device : list_) {
             left_ |= device.runtime.exchange(nullptr) != nullptr;
             device.ranges = nullptr;
-            device.pool_questions = 0;
         }
         first_ = claimed_ = -1;
     }
@@ -221,21 +220,16 @@ class Devices
         }
     }
 
-    /* As long as what is returned lives, what pools have not used of the budget is Pleat's, as it
-     * is when Pleat wants it: for questions about what it may take. */
-    std::shared_ptr<void> lend_rest(DeviceIndex index)
+    /* What Pleat has not taken of the budget is the pools' to take. The device has its runtime from
+     * then on, which knows what the environment leaves to the process. */
+    void give_rest_to_pools(DeviceIndex index)
     {
-        Device &device = at(index);
-        if (!Budget::is_rest_pools(device))
-            return nullptr;
-        budget_.give_rest_to_pleat(device, index);
-        return {&device, [this, index](Device *lent) {
-                    try {
-                        budget_.give_rest_to_pools(*lent, index);
-                    } catch (const std::exception &) {
-                        /* A pool that is refused asks again. */
-                    }
-                }};
+        {
+            Relaxed relaxed(in_capture());
+            (void)runtime(index);
+        }
+        take_fraction(index, at(index));
+        budget_.give_rest_to_pools(at(index), index);
     }
 
     /* An iteration ends, on one device or (-1) on all, which may give memory back. */
@@ -267,11 +261,11 @@ class Devices
         return pleat_torch::fold(device, index_of(device), native_);
     }
 
-    /* Those that were used; it may be for pools alone. */
+    /* Those that were used. */
     void fold_all()
     {
         for (Device &device : list_)
-            if (device.runtime.load() != nullptr || device.pool_questions != 0)
+            if (device.runtime.load() != nullptr)
                 fold(device);
     }
 

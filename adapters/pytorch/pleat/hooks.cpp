@@ -130,9 +130,8 @@ std::string text_of(const std::exception &error)
 }
 
 /* There are no pools. */
-std::shared_ptr<void> lend_rest(int)
+void give_rest_to_pleat(int)
 {
-    return nullptr;
 }
 
 } // namespace pleat_torch

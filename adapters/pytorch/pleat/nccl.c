@@ -302,45 +302,29 @@ EXPORT result ncclGroupEnd(void)
     return ended(done);
 }
 
-#define STARTING(call)                                                                             \
-    do {                                                                                           \
+/* One of NCCL's functions that make a communicator. */
+#define STARTING(name, parameters, arguments)                                                      \
+    EXPORT result name parameters                                                                  \
+    {                                                                                              \
+        OWN(name, result, parameters)                                                              \
         say_starts();                                                                              \
-        result done_ = call;                                                                       \
+        result done = own_##name arguments;                                                        \
         say_started();                                                                             \
-        return done_;                                                                              \
-    } while (0)
+        return done;                                                                               \
+    }
 
-EXPORT result ncclCommInitRank(communicator *comm, int ranks, unique_id id, int rank)
-{
-    OWN(ncclCommInitRank, result, (communicator *, int, unique_id, int))
-    STARTING(own_ncclCommInitRank(comm, ranks, id, rank));
-}
-
-EXPORT result ncclCommInitRankConfig(communicator *comm, int ranks, unique_id id, int rank,
-                                     void *config)
-{
-    OWN(ncclCommInitRankConfig, result, (communicator *, int, unique_id, int, void *))
-    STARTING(own_ncclCommInitRankConfig(comm, ranks, id, rank, config));
-}
-
-EXPORT result ncclCommInitRankScalable(communicator *comm, int ranks, int rank, int ids,
-                                       unique_id *id, void *config)
-{
-    OWN(ncclCommInitRankScalable, result, (communicator *, int, int, int, unique_id *, void *))
-    STARTING(own_ncclCommInitRankScalable(comm, ranks, rank, ids, id, config));
-}
-
-EXPORT result ncclCommInitAll(communicator *comms, int count, const int *devices)
-{
-    OWN(ncclCommInitAll, result, (communicator *, int, const int *))
-    STARTING(own_ncclCommInitAll(comms, count, devices));
-}
-
-EXPORT result ncclCommSplit(communicator comm, int color, int key, communicator *made, void *config)
-{
-    OWN(ncclCommSplit, result, (communicator, int, int, communicator *, void *))
-    STARTING(own_ncclCommSplit(comm, color, key, made, config));
-}
+STARTING(ncclCommInitRank, (communicator * comm, int ranks, unique_id id, int rank),
+         (comm, ranks, id, rank))
+STARTING(ncclCommInitRankConfig,
+         (communicator * comm, int ranks, unique_id id, int rank, void *config),
+         (comm, ranks, id, rank, config))
+STARTING(ncclCommInitRankScalable,
+         (communicator * comm, int ranks, int rank, int ids, unique_id *id, void *config),
+         (comm, ranks, rank, ids, id, config))
+STARTING(ncclCommInitAll, (communicator * comms, int count, const int *devices),
+         (comms, count, devices))
+STARTING(ncclCommSplit, (communicator comm, int color, int key, communicator *made, void *config),
+         (comm, color, key, made, config))
 
 /* What is left registered goes with it. */
 #define ENDING(name)                                                                               \
@@ -360,69 +344,39 @@ ENDING(ncclCommAbort)
 
 /* ---- collectives ---- */
 
-EXPORT result ncclAllReduce(const void *sent, void *received, size_t count, type of, operation by,
-                            communicator comm, stream on)
-{
-    OWN(ncclAllReduce, result,
-        (const void *, void *, size_t, type, operation, communicator, stream))
-    begin(comm, sent, received);
-    return ended(own_ncclAllReduce(sent, received, count, of, by, comm, on));
-}
+#define COLLECTIVE(name, sent, received, parameters, arguments)                                    \
+    EXPORT result name parameters                                                                  \
+    {                                                                                              \
+        OWN(name, result, parameters)                                                              \
+        begin(comm, sent, received);                                                               \
+        return ended(own_##name arguments);                                                        \
+    }
 
-EXPORT result ncclReduce(const void *sent, void *received, size_t count, type of, operation by,
-                         int root, communicator comm, stream on)
-{
-    OWN(ncclReduce, result,
-        (const void *, void *, size_t, type, operation, int, communicator, stream))
-    begin(comm, sent, received);
-    return ended(own_ncclReduce(sent, received, count, of, by, root, comm, on));
-}
-
-EXPORT result ncclBroadcast(const void *sent, void *received, size_t count, type of, int root,
-                            communicator comm, stream on)
-{
-    OWN(ncclBroadcast, result, (const void *, void *, size_t, type, int, communicator, stream))
-    begin(comm, sent, received);
-    return ended(own_ncclBroadcast(sent, received, count, of, root, comm, on));
-}
-
-EXPORT result ncclReduceScatter(const void *sent, void *received, size_t count, type of,
-                                operation by, communicator comm, stream on)
-{
-    OWN(ncclReduceScatter, result,
-        (const void *, void *, size_t, type, operation, communicator, stream))
-    begin(comm, sent, received);
-    return ended(own_ncclReduceScatter(sent, received, count, of, by, comm, on));
-}
-
-EXPORT result ncclAllGather(const void *sent, void *received, size_t count, type of,
-                            communicator comm, stream on)
-{
-    OWN(ncclAllGather, result, (const void *, void *, size_t, type, communicator, stream))
-    begin(comm, sent, received);
-    return ended(own_ncclAllGather(sent, received, count, of, comm, on));
-}
-
-EXPORT result ncclAlltoAll(const void *sent, void *received, size_t count, type of,
-                           communicator comm, stream on)
-{
-    OWN(ncclAlltoAll, result, (const void *, void *, size_t, type, communicator, stream))
-    begin(comm, sent, received);
-    return ended(own_ncclAlltoAll(sent, received, count, of, comm, on));
-}
-
-EXPORT result ncclSend(const void *sent, size_t count, type of, int peer, communicator comm,
-                       stream on)
-{
-    OWN(ncclSend, result, (const void *, size_t, type, int, communicator, stream))
-    begin(comm, sent, sent);
-    return ended(own_ncclSend(sent, count, of, peer, comm, on));
-}
-
-EXPORT result ncclRecv(void *received, size_t count, type of, int peer, communicator comm,
-                       stream on)
-{
-    OWN(ncclRecv, result, (void *, size_t, type, int, communicator, stream))
-    begin(comm, received, received);
-    return ended(own_ncclRecv(received, count, of, peer, comm, on));
-}
+COLLECTIVE(ncclAllReduce, sent, received,
+           (const void *sent, void *received, size_t count, type of, operation by,
+            communicator comm, stream on),
+           (sent, received, count, of, by, comm, on))
+COLLECTIVE(ncclReduce, sent, received,
+           (const void *sent, void *received, size_t count, type of, operation by, int root,
+            communicator comm, stream on),
+           (sent, received, count, of, by, root, comm, on))
+COLLECTIVE(ncclBroadcast, sent, received,
+           (const void *sent, void *received, size_t count, type of, int root, communicator comm,
+            stream on),
+           (sent, received, count, of, root, comm, on))
+COLLECTIVE(ncclReduceScatter, sent, received,
+           (const void *sent, void *received, size_t count, type of, operation by,
+            communicator comm, stream on),
+           (sent, received, count, of, by, comm, on))
+COLLECTIVE(ncclAllGather, sent, received,
+           (const void *sent, void *received, size_t count, type of, communicator comm, stream on),
+           (sent, received, count, of, comm, on))
+COLLECTIVE(ncclAlltoAll, sent, received,
+           (const void *sent, void *received, size_t count, type of, communicator comm, stream on),
+           (sent, received, count, of, comm, on))
+COLLECTIVE(ncclSend, sent, sent,
+           (const void *sent, size_t count, type of, int peer, communicator comm, stream on),
+           (sent, count, of, peer, comm, on))
+COLLECTIVE(ncclRecv, received, received,
+           (void *received, size_t count, type of, int peer, communicator comm, stream on),
+           (received, count, of, peer, comm, on))

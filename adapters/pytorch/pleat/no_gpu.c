@@ -146,27 +146,6 @@ CUDA_API int cudaDriverGetVersion(int *version)
     return DONE;
 }
 
-CUDA_API int cudaDeviceSynchronize(void)
-{
-    return DONE;
-}
-
-CUDA_API int cudaGetLastError(void)
-{
-    return DONE;
-}
-
-CUDA_API int cudaPeekAtLastError(void)
-{
-    return DONE;
-}
-
-CUDA_API int cudaThreadExchangeStreamCaptureMode(int *mode)
-{
-    (void)mode;
-    return DONE;
-}
-
 /* A context is there. It is the driver's, which need not be installed: this shared object has its
  * name. */
 CUDA_API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
@@ -234,52 +213,25 @@ CUDA_API int cudaStreamGetPriority(void *stream, int *priority)
     return DONE;
 }
 
-CUDA_API int cudaStreamIsCapturing(void *stream, int *status)
-{
-    (void)stream;
-    *status = 0;
-    return DONE;
-}
+/* Whether a stream captures, which none does: there would be more behind the status. */
+#define CAPTURES(name)                                                                             \
+    CUDA_API int name(void *stream, int *status)                                                   \
+    {                                                                                              \
+        (void)stream;                                                                              \
+        *status = 0;                                                                               \
+        return DONE;                                                                               \
+    }
 
-/* Each of them says more behind the status while a stream captures, which none does. */
-CUDA_API int cudaStreamGetCaptureInfo(void *stream, int *status)
-{
-    return cudaStreamIsCapturing(stream, status);
-}
-
-CUDA_API int cudaStreamGetCaptureInfo_v2(void *stream, int *status)
-{
-    return cudaStreamIsCapturing(stream, status);
-}
-
-CUDA_API int cudaStreamGetCaptureInfo_v3(void *stream, int *status)
-{
-    return cudaStreamIsCapturing(stream, status);
-}
+CAPTURES(cudaStreamIsCapturing)
+CAPTURES(cudaStreamGetCaptureInfo)
+CAPTURES(cudaStreamGetCaptureInfo_v2)
+CAPTURES(cudaStreamGetCaptureInfo_v3)
 
 /* A program that captures would have a graph without kernels. */
 CUDA_API int cudaStreamBeginCapture(void *stream, int mode)
 {
     (void)stream, (void)mode;
     return NOT_SUPPORTED;
-}
-
-CUDA_API int cudaStreamQuery(void *stream)
-{
-    (void)stream;
-    return DONE;
-}
-
-CUDA_API int cudaStreamSynchronize(void *stream)
-{
-    (void)stream;
-    return DONE;
-}
-
-CUDA_API int cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
-{
-    (void)stream, (void)event, (void)flags;
-    return DONE;
 }
 
 CUDA_API int cudaEventCreateWithFlags(void **event, unsigned flags)
@@ -289,42 +241,39 @@ CUDA_API int cudaEventCreateWithFlags(void **event, unsigned flags)
     return DONE;
 }
 
-CUDA_API int cudaEventRecord(void *event, void *stream)
-{
-    (void)event, (void)stream;
-    return DONE;
-}
-
-CUDA_API int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags)
-{
-    (void)flags;
-    return cudaEventRecord(event, stream);
-}
-
-CUDA_API int cudaEventQuery(void *event)
-{
-    (void)event;
-    return DONE;
-}
-
-CUDA_API int cudaEventSynchronize(void *event)
-{
-    (void)event;
-    return DONE;
-}
-
-CUDA_API int cudaEventDestroy(void *event)
-{
-    (void)event;
-    return DONE;
-}
-
 CUDA_API int cudaEventElapsedTime(float *milliseconds, void *begin, void *end)
 {
     (void)begin, (void)end;
     *milliseconds = 1;
     return DONE;
 }
+
+/* ---- what is done already ---- */
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+#define NOTHING(name, ...)                                                                         \
+    CUDA_API int name(__VA_ARGS__)                                                                 \
+    {                                                                                              \
+        return DONE;                                                                               \
+    }
+
+NOTHING(cudaDeviceSynchronize, void)
+NOTHING(cudaGetLastError, void)
+NOTHING(cudaPeekAtLastError, void)
+NOTHING(cudaThreadExchangeStreamCaptureMode, int *mode)
+NOTHING(cudaStreamQuery, void *stream)
+NOTHING(cudaStreamSynchronize, void *stream)
+NOTHING(cudaStreamWaitEvent, void *stream, void *event, unsigned flags)
+NOTHING(cudaEventRecord, void *event, void *stream)
+NOTHING(cudaEventRecordWithFlags, void *event, void *stream, unsigned flags)
+NOTHING(cudaEventQuery, void *event)
+NOTHING(cudaEventSynchronize, void *event)
+NOTHING(cudaEventDestroy, void *event)
+NOTHING(cudaFree, void *address)
+
+#pragma GCC diagnostic pop
 
 /* ---- memory: an address that nobody may touch, where torch warms up; the host's where it is to be
  * pinned ---- */
@@ -352,12 +301,6 @@ CUDA_API int cudaMalloc(void **address, size_t bytes)
                 "torch was imported: there they are refused\n");
     *address = NULL;
     return NOT_SUPPORTED;
-}
-
-CUDA_API int cudaFree(void *address)
-{
-    (void)address;
-    return DONE;
 }
 
 /* What is pinned of the host's. */

@@ -45,9 +45,11 @@ std::string text_of(const std::exception &error)
     return known != nullptr ? known->what_without_backtrace() : error.what();
 }
 
-std::shared_ptr<void> lend_rest(int device)
+void give_rest_to_pleat(int device)
 {
-    return Allocator::current->devices().lend_rest(static_cast<DeviceIndex>(device));
+    Devices &devices = Allocator::current->devices();
+    auto index = static_cast<DeviceIndex>(device);
+    (void)devices.budget().give_rest_to_pleat(devices.at(index), index);
 }
 
 } // namespace pleat_torch
