@@ -68,9 +68,7 @@ FEATURES = {
 }
 
 SHIMS = PACKAGE / "shims"  # a wheel's, for each release of torch
-UNFINISHED_SECONDS = 3600  # no compiler takes that long
 UNUSED_SECONDS = 90 * 86400  # a shim that nobody loaded for so long is another torch's or another Pleat's
-MAKING = "making-"  # begins the name of a folder in which one is compiled; its host's name follows
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -221,7 +219,10 @@ def command(torch_folder, abi, version, output, object_only=False):
 
 def compile_with(line, run=subprocess.run):
     """Runs the compiler; UnavailableError with its first errors."""
-    done = run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        done = run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    except OSError as problem:
+        raise UnavailableError("pleat: the compiler %s cannot be run: %s" % (line[0], problem.strerror)) from None
     if done.returncode == 0:
         return
     # The linker's last line has "error" in it, what is wrong is said before that.
@@ -327,33 +328,18 @@ def build(torch):
         note_use(target)
         return target
     # One process builds, the others of a job wait for it.
-    with locked(folder) as alone:
-        if alone:
-            remove_unfinished(folder)
-            remove_unused(folder)
+    with locked(folder):
+        remove_unused(folder)
         if not kept(target):
             if os.environ.get("PLEAT_RUN") != "quiet":
                 _stderr.say("pleat: compiling the shim for torch %s, which takes some twenty seconds, once: it is kept in %s"
                             % (torch.__version__, folder))
-            with tempfile.TemporaryDirectory(prefix=making_here(), dir=folder) as making:
+            with tempfile.TemporaryDirectory(prefix=target.name, dir=folder) as making:
                 partial = os.path.join(making, target.name)
                 compile_with(command(*made_of, partial))
                 os.chmod(partial, os.stat(partial).st_mode & ~OTHERS_WRITE)
                 os.replace(partial, target)
     return target
-
-
-def making_here():
-    return "%s%s-" % (MAKING, platform.node())
-
-
-def remove_unfinished(folder):
-    """What processes left that were killed while they compiled. Of this host's all, since the lock is held; of
-    others' not what is new: where a lock holds on one host alone, another one may be at work."""
-    for left in folder.glob(MAKING + "*"):
-        with contextlib.suppress(OSError):
-            if left.name.startswith(making_here()) or time.time() - left.stat().st_mtime > UNFINISHED_SECONDS:
-                shutil.rmtree(left)
 
 
 def note_use(target):
@@ -364,10 +350,11 @@ def note_use(target):
 
 
 def remove_unused(folder):
-    for shim in folder.glob("shim-*.so"):
+    """Shims, and the folders of processes that were killed while they compiled one."""
+    for old in folder.glob("shim-*"):
         with contextlib.suppress(OSError):
-            if time.time() - shim.stat().st_mtime > UNUSED_SECONDS:
-                shim.unlink()
+            if time.time() - old.stat().st_mtime > UNUSED_SECONDS:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
 def ours_alone(status):
@@ -397,26 +384,21 @@ def refuse_folder(folder):
 
 @contextlib.contextmanager
 def locked(folder):
-    """Holds the folder, which is made, for one process, and tells whether it could: where the file system has no
-    locks several may build the same at once, each in a place of its own. UnavailableError where it cannot be
-    written."""
-    alone = True
+    """Holds the folder, which is made, for one process; where the file system has no locks several may build the same
+    at once, each in a place of its own. UnavailableError where it cannot be written, or what is done inside cannot."""
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not ours_alone(os.stat(folder)):
             refuse_folder(folder)
-        lock = open(folder / "lock", "w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError:
-            alone = False
+        with open(folder / "lock", "w") as lock:
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
     except OSError as problem:
         raise UnavailableError(
             "pleat: the shim is kept in %s, which cannot be written: %s; name another folder in "
             "XDG_CACHE_HOME" % (folder, problem.strerror)
         ) from None
-    with lock:
-        yield alone
 
 
 def load(torch):
