@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -154,6 +155,17 @@ class Recording(unittest.TestCase):
             self.record(_recording.BATCH)
         with self.assertRaises(FileNotFoundError):
             self.recorder.finish()
+
+    def test_a_disk_that_is_full_from_the_start_ends_the_program_so_too(self):
+        full = OSError(28, "No space left on device")
+        self.recorder = _fake.Recorder(self.path, begun=mock.Mock(side_effect=full))
+        with self.assertRaisesRegex(_errors.Refusal, "the recording cannot be written: .*No space left"):
+            self.record(1)
+        self.recorder = _fake.Recorder(self.path, begun=mock.Mock(side_effect=(None, full)))
+        self.record(1)
+        self.recorder.step()
+        with self.assertRaisesRegex(_errors.Refusal, "the recording cannot be written: .*No space left"):
+            self.record(1)
 
     def test_a_program_may_close_what_it_does_not_know(self):
         child = os.fork()
@@ -388,19 +400,28 @@ class Command(unittest.TestCase):
         self.assertEqual(seen[1:], quiet.stderr.splitlines())
 
     def test_lines_beside_a_program_come_at_doubling_times(self):
-        with mock.patch.object(_progress, "ticking") as ticking, mock.patch("sys.stderr", new_callable=io.StringIO) as said:
+        waited = []
+
+        class Event:
+            set = staticmethod(lambda: None)
+
+            def wait(self, seconds):
+                waited.append(seconds)
+                return len(waited) > 5
+
+        class Thread:
+            def __init__(self, target, daemon):
+                self.start = target
+
+            join = staticmethod(lambda: None)
+
+        with mock.patch("sys.stderr", new_callable=io.StringIO) as said, mock.patch("time.monotonic", lambda: 7), \
+                mock.patch.object(_progress, "threading", types.SimpleNamespace(Event=Event, Thread=Thread)):
             said.isatty = lambda: True
-            with _progress.beside("estimate", lambda: "the program"):
-                draw = ticking.call_args.args[0]
-            for second in range(100):
-                draw(second)
-            self.assertEqual([line.split()[-2] for line in said.getvalue().splitlines()], ["5", "10", "20", "40", "80"])
-            said.truncate(0)
-            with _progress.alone("estimate", "allocators"):
-                draw = ticking.call_args.args[0]
-                draw(0.5)
-                draw(1)
-            self.assertTrue(said.getvalue().endswith("\r\033[Kestimate   allocators        1 s\r\033[K"), said.getvalue())
+            with _progress.shown("estimate", lambda: "the program"):
+                pass
+        self.assertEqual([line.split()[-2] for line in said.getvalue().splitlines()], ["5", "10", "20", "40", "80"])
+        self.assertEqual(waited, [5, 10, 20, 40, 80, 160])
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_a_program_has_a_signal_once(self):

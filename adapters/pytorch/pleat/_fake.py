@@ -96,7 +96,7 @@ class Recorder:
     def allocate(self, bytes):
         with self.lock:
             if not self.recording.count:
-                self.begun(self.iterations)
+                self.tell()
             if self.recording.failure is not None:
                 raise _errors.Refusal("the recording cannot be written: %s (TMPDIR may name another folder)"
                                       % self.recording.failure)
@@ -154,7 +154,13 @@ class Recorder:
         with self.lock:
             self.iterations += 1
             if self.recording.count:
-                self.begun(self.iterations)
+                self.tell()
+
+    def tell(self):
+        try:
+            self.begun(self.iterations)
+        except OSError as problem:
+            self.recording.failure = self.recording.failure or problem
 
     def leave(self):
         """In a forked child, with the lock."""

@@ -201,7 +201,7 @@ def tell(options, snapshots, left_nothing, interrupted):
     until then. This process ends where the trace could not be written."""
     told, snapshot = max(((imported(one), one) for one in snapshots), key=lambda pair: pair[0]["peak_live_bytes"])
     wrong = write(options, snapshot) if options.output else None
-    with _progress.alone("estimate", "allocators"):
+    with _progress.shown("estimate", lambda: "allocators"):
         takes, served = measured(snapshot, options.bytes, told["peak_live_bytes"])
     figures = {"processes": len(snapshots), "unknown_processes": left_nothing, "requests": told["requests"], "peak_live_bytes": told["peak_live_bytes"]}
     figures.update({policy + "_physical_bytes": bytes for policy, bytes in takes.items()})
@@ -249,7 +249,7 @@ def steps_of(folder):
 
 
 def run_program(words, variables):
-    beside = _progress.beside("estimate", lambda: steps_of(variables["PLEAT_ESTIMATE"]))
+    beside = _progress.shown("estimate", lambda: steps_of(variables["PLEAT_ESTIMATE"]))
     try:
         return _signals.run(words, variables, beside)
     except _signals.NotBegunError as refusal:
