@@ -18,6 +18,7 @@ import sys
 import threading
 import warnings
 
+from . import memory_saver  # noqa: F401
 from ._marks import ALL as _ALL
 from ._marks import Steps as _Steps
 
@@ -492,14 +493,6 @@ def fingerprint(device=None):
     value = ctypes.c_uint64()
     _call(_library.pleat_torch_fingerprint, _index(device), ctypes.byref(value))
     return "%016x" % value.value
-
-
-def __getattr__(name):
-    if name != "memory_saver":
-        raise AttributeError("module 'pleat' has no attribute %r" % name)
-    import importlib
-
-    return importlib.import_module("pleat.memory_saver")
 
 
 def __dir__():

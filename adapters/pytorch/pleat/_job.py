@@ -115,17 +115,15 @@ def compare(trace, counters):
 def write_counters(path, served, environment=os.environ):
     """One JSON object a process. The rank that writes the last one of a job tells what all of them took, where no
     first process has heard of them all."""
-    told = _ranks.record(served, environment)
+    told, own = _ranks.record(served, environment), _plans.written(path, environment)
     try:
-        own = _plans.written(path, environment)
         _plans.make_folder(path, own)
-        path = _plans.sized(path, environment)
         _files.write(own, json.dumps(told) + "\n")
     except OSError as problem:
-        say("pleat: the counters: %s" % problem)
+        say("pleat: the counters: '%s': cannot be written: %s" % (own, problem.strerror))
         return
     if environment.get("PLEAT_RUN") != "quiet" and not is_local(told):
-        for line in _ranks.summary(_ranks.of_whole_job(path, told)):
+        for line in _ranks.summary(_ranks.of_whole_job(_plans.sized(path, environment), told)):
             say(line)
 
 

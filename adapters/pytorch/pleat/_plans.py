@@ -227,12 +227,22 @@ def of_devices(name):
 
 
 def of_ranks(name):
-    """The files that processes of a job read for `name`, whatever their ranks are. Where there is one of the
-    name itself, those behind it with a rank may be of another job."""
+    """The files that processes of a job read for `name`, whatever their ranks are; of one that ranks share the first name.
+    Where there is one of the name itself, those behind it with a rank may be of another job."""
     for own in (name, name + ".%r"):
         if numbered(own):
-            return of_devices(own)
+            return distinct(of_devices(own))
     return []
+
+
+def distinct(names):
+    """The first name of each file that there is."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            status = os.stat(name)
+            found.setdefault((status.st_dev, status.st_ino), name)
+    return list(found.values())
 
 
 def cannot_write(path):
