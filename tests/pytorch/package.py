@@ -665,10 +665,12 @@ class Plans(unittest.TestCase):
         self.assertEqual(_plans.written("a%r-%p-%d.plan", made), "a3-%s-%%d.plan" % own)
         with tempfile.TemporaryDirectory() as folder:
             _job.write_counters(os.path.join(folder, "%p.json"), [])
-            with mock.patch.object(_job, "run") as drawn, contextlib.redirect_stderr(io.StringIO()):
-                _job.write_report(os.path.join(folder, "%p.html"), "t.trace", 1, 0)
-            self.assertEqual(os.listdir(folder), [own + ".json"])
-            self.assertEqual(drawn.call_args[0][-1], os.path.join(folder, own + ".d1.html"))
+            for first, page in ((0, own + ".d1.html"), (1, own + ".html")):  # as a plan's, by the device that was used first
+                with mock.patch.object(_job, "run") as drawn, contextlib.redirect_stderr(io.StringIO()), \
+                        mock.patch.object(pleat, "_index", return_value=first):
+                    _job.write_report(os.path.join(folder, "%p.html"), "t.trace", 1)
+                self.assertEqual(os.listdir(folder), [own + ".json"])
+                self.assertEqual(drawn.call_args[0][-1], os.path.join(folder, page))
 
     def test_ranks_are_known_however_they_were_launched(self):
         torchrun = {"RANK": "3", "WORLD_SIZE": "8"}
@@ -880,7 +882,8 @@ class Told(unittest.TestCase):
     def test_the_report_is_written(self):
         page = os.path.join(self.folder.name, "r.html")
         try:
-            _job.write_report(page, self.trace, 0, 0)
+            with mock.patch.object(pleat, "_index", return_value=0):
+                _job.write_report(page, self.trace, 0)
         except RuntimeError as problem:
             self.assertIn("dygraphs", str(problem))
             return

@@ -137,15 +137,15 @@ def page(path):
     return path if os.path.splitext(path)[1] else path + ".html"
 
 
-def write_report(path, trace, device, first):
+def write_report(path, trace, device):
     stem, suffix = os.path.splitext(page(path))
-    name = _plans.of_device(_plans.written(stem), device, first) + suffix
+    name = _plans.of_device(_plans.written(stem), device, pleat._index(None)) + suffix
     _plans.make_folder(path, name)
     run("report", trace, "-o", name)
     say("pleat: wrote %s" % name)
 
 
-def tell(device, counters, first, environment):
+def tell(device, counters, environment):
     """What is said of one device at the end."""
     quiet = environment["PLEAT_RUN"] == "quiet"
     if not quiet:
@@ -160,7 +160,7 @@ def tell(device, counters, first, environment):
             if not quiet:
                 say(compare(trace, counters))
             if report:
-                write_report(report, trace, device, first)
+                write_report(report, trace, device)
     except (OSError, RuntimeError, ValueError, KeyError) as problem:
         say("pleat: no %s: %s" % ("report" if report else "comparison", problem))
 
@@ -176,7 +176,7 @@ def finish(environment):
     if served:
         _first.served(environment, _ranks.record(served, environment))
     for device, counters in served if is_named(environment) or environment.get("PLEAT_RUN_REPORT") else []:
-        tell(device, counters, served[0][0], environment)
+        tell(device, counters, environment)
     if served and environment.get("PLEAT_RUN_COUNTERS"):
         write_counters(environment["PLEAT_RUN_COUNTERS"], served, environment)
 
