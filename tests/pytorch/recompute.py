@@ -9,6 +9,8 @@ import copy
 import functools
 import io
 import pickle
+import random
+import sys
 import types
 import unittest
 import warnings
@@ -355,6 +357,25 @@ class Training(Trainer):
                         seen.append("block"), function(*arguments, **keywords))[1]):
                     model(x)
             self.assertEqual(seen, ["model"] + ["block"] * 4)
+
+    def test_random_numbers_that_are_not_torchs_are_drawn_once(self):
+        class Drops(Layer):
+            def forward(self, x):
+                return x if draw() < 0.3 else super().forward(x, scale=draw())
+
+        numpy = sys.modules.get("numpy")
+        for seed, draw in ((random.seed, random.random), *([(numpy.random.seed, numpy.random.rand)] if numpy else [])):
+            model = Net(Drops)
+            alone = copy.deepcopy(model)
+            seed(7)
+            expected, _ = self.train(alone, None)
+            then = draw()
+            seed(7)
+            made, _ = self.recompute()
+            losses, again = self.train(model, made)
+            self.assertEqual((losses, draw()), (expected, then))
+            self.assertEqual(again[-1], [0, 2])
+            self.assertTrue(all(block.draws for block in made.blocks.values()))
 
     def test_autocast_holds_in_the_second_run(self):
         model = Net()

@@ -24,7 +24,8 @@ LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), which the first
            without gradients. Of what torch.compile compiles torch's own budget is chosen (compiled.py), where
            no other model has blocks.
 
-Random numbers, autocast and what a forward closes over are torch.utils.checkpoint's matter (not reentrant).
+Torch's random numbers, autocast and what a forward closes over are torch.utils.checkpoint's matter (not reentrant);
+Python's and numpy's random numbers are put back for a block whose first forward has drawn some.
 """
 
 from .recompute import Recompute

@@ -1,6 +1,8 @@
 """A model's blocks, which are found by their classes, and the hooks by which they and their model ask what to do."""
 
 import functools
+import random
+import sys
 
 FEWEST = 2  # modules of a class side by side that are a model's blocks
 
@@ -42,6 +44,7 @@ class Block:
     def __init__(self, number):
         self.number = number
         self.alone = False  # its buffers, or its arguments, change in forward
+        self.draws = False  # it draws random numbers that are not torch's
         self.known = False  # a forward is over in which that would have shown
         self.running = False  # a forward that calls its parent class's is one forward
         self.times = []  # of its forwards in the iteration that is learned
@@ -87,6 +90,26 @@ def is_equal(torch, one, other):
         return torch.equal(*(tensor.detach().reshape(-1).view(torch.uint8) for tensor in (one, other)))
     except RuntimeError:
         return True
+
+
+# ---- random numbers that are not torch's ----
+
+
+def numbers():
+    """Where Python's and numpy's are, which can be compared."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return random.getstate(), None
+    kind, keys, *more = numpy.random.get_state()
+    return random.getstate(), (kind, keys.tolist(), *more)
+
+
+def go_on_from(state):
+    """What is drawn next is what was drawn there."""
+    python, numpys = state
+    random.setstate(python)
+    if numpys is not None:
+        sys.modules["numpy"].random.set_state(numpys)
 
 
 # ---- hooks that copies and pickles of a model survive ----

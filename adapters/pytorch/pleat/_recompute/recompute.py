@@ -6,7 +6,7 @@ import weakref
 
 from . import scripted
 from .attention import Kept, intercepted, overhead_ns
-from .blocks import Ask, Block, Called, are_equal, buffers, copies, counts, find, is_layer, put
+from .blocks import Ask, Block, Called, are_equal, buffers, copies, counts, find, go_on_from, is_layer, numbers, put
 from .compiled import GIB, Compiled, gib_above
 from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
 from .offload import Offload, tensors
@@ -26,6 +26,13 @@ def has_gradients(model):
 def versions(torch, arguments):
     """How often each tensor of a call has been written in place."""
     return [None if one.is_inference() else one._version for one in tensors(torch, arguments)]
+
+
+class First:
+    """What a second run is to find as the first one did."""
+
+    buffers = ()  # where that has changed them
+    numbers = None  # random ones, where it drew some
 
 
 class Iteration:
@@ -417,7 +424,7 @@ class Recompute:
 
         learning, named, at = self.state == LEARNING, self.state != CHOSEN, self.iteration.at
         kept = Kept(self.torch, functools.partial(self.failed, ATTENTION)) if way == ATTENTION else None
-        before = []  # buffers, where the first run has changed them
+        before = First()
 
         def forward(*arguments, **keywords):
             if self.in_backward():
@@ -477,23 +484,33 @@ class Recompute:
     @contextlib.contextmanager
     def watched(self, module, block, before):
         """Finds out whether a forward changes its buffers: from the next one on it is left alone then. For a first
-        forward they are copied, and `before` receives the copies; what a later one writes through .data is not seen."""
+        forward they are copied, and `before` receives the copies; what a later one writes through .data is not seen.
+        Nor is a later one that draws random numbers as the first did not."""
         mine = buffers(module)
         counted, copied = counts(mine), [] if block.known else copies(mine)
+        begun = numbers() if block.draws or not block.known else None
         yield
         is_same = counts(buffers(module)) == counted and (block.known or are_equal(self.torch, mine, copied))
+        if not block.known:
+            block.draws = numbers() != begun
         block.known = True
+        if block.draws:
+            before.numbers = begun
         if not is_same:
             block.alone = True
-            before += copied
+            before.buffers = copied
 
     @contextlib.contextmanager
     def restored(self, module, block, before):
-        """Where buffers have changed in the first run, the second one has them as they were, and leaves them as they
-        are."""
-        mine = buffers(module) if block.alone else []
-        put(copies(before or mine))
+        """Where the first run has changed buffers or drawn random numbers, the second one has these as they were, and
+        leaves them as they are."""
+        mine, drawn = buffers(module) if block.alone else [], numbers() if before.numbers else None
+        put(copies(before.buffers or mine))
+        if drawn:
+            go_on_from(before.numbers)
         try:
             yield
         finally:
             put(mine)
+            if drawn:
+                go_on_from(drawn)
