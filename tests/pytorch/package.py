@@ -920,6 +920,13 @@ class Told(unittest.TestCase):
             ends[0]()
         finish.assert_called_once_with({"PLEAT_RUN": "on", "PLEAT_RUN_COUNTERS": "c.json", "RANK": "3"})
 
+    def test_a_device_whose_memory_is_all_in_pools_is_compared_with_nothing(self):
+        with mock.patch.multiple(pleat, _used_devices=lambda: [0], stats=lambda device: {"requests": 0}, report=lambda device: "told"), \
+                mock.patch.object(_job._first, "served"), contextlib.redirect_stderr(io.StringIO()) as said, \
+                mock.patch.object(pleat, "save_trace", side_effect=AssertionError("nothing was recorded")):
+            _job.finish({"PLEAT_RUN": "on"})
+        self.assertEqual(said.getvalue(), "told\n")
+
     def test_a_device_that_answers_no_more_is_told_of_all_the_same(self):
         counters = dict.fromkeys(("peak_physical_bytes", "peak_live_bytes", "requests", "planned", "lane"), 4)
         broken = mock.Mock(side_effect=RuntimeError("CUDA error: device-side assert\nwith advice"))

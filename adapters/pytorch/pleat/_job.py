@@ -151,7 +151,7 @@ def tell(device, counters, environment):
     if not quiet:
         say(pleat.report(device))
     report = environment.get("PLEAT_RUN_REPORT")
-    if quiet and not report:
+    if not report and (quiet or not counters["requests"]):  # all of it lies in private pools
         return
     try:
         with tempfile.TemporaryDirectory() as folder:
