@@ -292,6 +292,12 @@ class Recompute:
         failed before, or was for nothing, the recording does not show what its blocks would save."""
         sizes, behind = self.iteration.backward_sizes, self.iteration.backward_behind
         costs = self.times()
+        if self.blocks and all(block.alone for block in self.blocks.values()):
+            self.state = OFF
+            self.hold()
+            self.world.say("pleat: recompute: each block changes its buffers in forward, as BatchNorm does, or what it is "
+                           "called with: nothing is computed again")
+            return
         if not sizes and self.marks < 2 * PATIENCE:
             return
         self.state = CHOSEN
