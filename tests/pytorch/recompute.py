@@ -324,6 +324,37 @@ class Training(Trainer):
                 self.train(model, made, iterations=iterations)
             self.assertEqual(made.state, CHOSEN)
 
+    def test_with_other_weights_nothing_is_done(self):
+        """A step of meta-learning: the weights that the second forward runs with are in no module when backward comes."""
+        def losses(model, others, recompute):
+            torch.manual_seed(self.seed)
+            found = []
+            for _ in range(6):
+                x, weights = torch.randn(4, 16), others(dict(model.named_parameters()))
+                loss = torch.func.functional_call(model, weights, x).square().mean()
+                gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+                fast = {name: one - 0.1 * step for (name, one), step in zip(weights.items(), gradients)}
+                torch.func.functional_call(model, fast, x).square().mean().backward()
+                found += [loss.item(), *(one.grad.clone() for one in model.parameters())]
+                for one in model.parameters():
+                    one.data -= one.grad
+                    one.grad = None
+                if recompute is not None:
+                    recompute.mark()
+            return found
+
+        for others in (lambda weights: weights, lambda weights: {name: 0.9 * one for name, one in weights.items()}):
+            for kind in (Layer, GradientCheckpointingLayer):
+                model = Net(kind)
+                expected = losses(copy.deepcopy(model), others, None)
+                made, _ = self.recompute()
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    found = losses(model, others, made)
+                self.assertEqual(said, [])
+                for mine, its in zip(found, expected):
+                    self.assertTrue(torch.equal(torch.as_tensor(mine), torch.as_tensor(its)))
+
     def test_a_model_without_repeated_parts_is_left_alone(self):
         made, world = self.recompute()
         self.train(nn.Sequential(nn.Linear(16, 16), nn.Tanh()), made, iterations=3)

@@ -20,9 +20,9 @@ MODELS     They are looked for in the first iterations, and again when one passe
            known: another has taken its place.
 LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), which the first one shows, blocks that change
            their arguments in place, of which the first one's backward is an error, blocks with a cache,
-           whatever the program checkpoints itself, what runs within torch.func's transforms, and everything
-           without gradients. Of what torch.compile compiles torch's own budget is chosen (compiled.py), where
-           no other model has blocks.
+           whatever the program checkpoints itself, what runs within torch.func's transforms or with other
+           weights than a module's own (swapped.py), and everything without gradients. Of what torch.compile
+           compiles torch's own budget is chosen (compiled.py), where no other model has blocks.
 
 Torch's random numbers, autocast and what a forward closes over are torch.utils.checkpoint's matter (not reentrant);
 Python's and numpy's random numbers are put back for a block whose first forward has drawn some.

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import weakref
 
-from . import scripted
+from . import scripted, swapped
 from .attention import Kept, intercepted, overhead_ns
 from .blocks import Ask, Block, Called, are_equal, buffers, copies, counts, find, go_on_from, is_layer, numbers, put
 from .compiled import GIB, Compiled, gib_above
@@ -20,7 +20,7 @@ AGAIN, ATTENTION = "again", "attention"  # ways that a block goes which is neith
 
 
 def has_gradients(model):
-    return any(one.grad is not None for one in model.parameters())
+    return any(one.is_leaf and one.grad is not None for one in model.parameters())
 
 
 def versions(torch, arguments):
@@ -103,6 +103,7 @@ class Recompute:
         self.errors = 0
         self.rung = None
         self.held = False  # the budget
+        swapped.install(torch)
         self.look()
 
     # ---- models ----
@@ -386,9 +387,10 @@ class Recompute:
 
     def is_kept_otherwise(self):
         """Whether the program says itself what becomes of saved tensors here: in its own checkpoint, which runs
-        again with what ran in it, or where it offloads them. Within torch.func's transforms nobody may say."""
+        again with what ran in it, or where it offloads them. Within torch.func's transforms nobody may say, nor with other
+        weights than a module's own."""
         functions = self.torch._C
-        if self.in_backward() or functions._functorch.peek_interpreter_stack() is not None:
+        if self.in_backward() or functions._functorch.peek_interpreter_stack() is not None or swapped.is_within():
             return True
         top = getattr(functions._autograd, "_top_saved_tensors_default_hooks", None)
         return top is not None and top(True) is not None
