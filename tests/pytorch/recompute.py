@@ -32,7 +32,7 @@ if torch is not None:
     from torch import nn
     from torch.utils.checkpoint import checkpoint
 
-    from recompute_parts import GradientCheckpointingLayer, Layer, Net, Special
+    from recompute_parts import Attending, GradientCheckpointingLayer, Layer, Net, Special
 
     class Scaled(nn.Module):
         """With a buffer that a forward changes by `change`."""
@@ -323,6 +323,34 @@ class Training(Trainer):
                     self.assertTrue(torch.equal(mine, its))
                 self.train(model, made, iterations=iterations)
             self.assertEqual(made.state, CHOSEN)
+
+    def test_what_the_program_changes_between_forward_and_backward_is_put_back(self):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        def trained(model, recompute, evaluates):
+            torch.manual_seed(self.seed)
+            found = []
+            for _ in range(6):
+                with sdpa_kernel(SDPBackend.MATH):
+                    loss = model(torch.randn(4, 16)).square().mean()
+                model.train(not evaluates)
+                loss.backward()
+                self.assertEqual({part.training for part in model.modules()}, {not evaluates})
+                self.assertTrue(torch.backends.cuda.flash_sdp_enabled())
+                model.train()
+                found.append(loss.item())
+                for one in model.parameters():
+                    one.data -= one.grad
+                    one.grad = None
+                if recompute is not None:
+                    recompute.mark()
+            return found
+
+        for kind in (Layer, Attending):
+            for evaluates in (True, False):
+                model = Net(kind)
+                expected = trained(copy.deepcopy(model), None, evaluates)
+                self.assertEqual(trained(model, self.recompute()[0], evaluates), expected)
 
     def test_with_other_weights_nothing_is_done(self):
         """A step of meta-learning: the weights that the second forward runs with are in no module when backward comes."""

@@ -94,6 +94,24 @@ def _modes(torch):
     return Noting, Giving
 
 
+KERNELS = ("flash", "mem_efficient", "math", "cudnn")
+
+
+def kernels(torch):
+    """Which of its kernels attention may choose among (torch.nn.attention.sdpa_kernel), and in what order."""
+    order = getattr(torch._C, "_get_sdp_priority_order", None)
+    return [getattr(torch.backends.cuda, "%s_sdp_enabled" % name)() for name in KERNELS], order and order()
+
+
+def use_kernels(torch, chosen):
+    if kernels(torch) == chosen:
+        return
+    for name, is_on in zip(KERNELS, chosen[0]):
+        getattr(torch.backends.cuda, "enable_%s_sdp" % name)(is_on)
+    if chosen[1]:
+        torch._C._set_sdp_priority_order(chosen[1])
+
+
 class Kept:
     """What attention left in one forward of a block, call by call. A second run takes it, and a third one, of a graph
     that was retained, computes it again. So does a second one where the block has changed it in place since, or where

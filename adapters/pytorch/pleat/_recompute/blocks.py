@@ -92,6 +92,17 @@ def is_equal(torch, one, other):
         return True
 
 
+def modes(parts):
+    """Whether each part trains, or evaluates."""
+    return [(part, part.training) for part, _ in parts]
+
+
+def set_modes(parts):
+    for part, trains in parts:
+        if part.training != trains:
+            part.training = trains
+
+
 # ---- random numbers that are not torch's ----
 
 

@@ -5,8 +5,9 @@ import functools
 import weakref
 
 from . import scripted, swapped
-from .attention import Kept, intercepted, overhead_ns
-from .blocks import Ask, Block, Called, are_equal, buffers, copies, counts, find, go_on_from, is_layer, numbers, put
+from .attention import Kept, intercepted, kernels, overhead_ns, use_kernels
+from .blocks import (Ask, Block, Called, are_equal, buffers, copies, counts, find, go_on_from, is_layer, modes, numbers, put,
+                     set_modes)
 from .compiled import GIB, Compiled, gib_above
 from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
 from .offload import Offload, tensors
@@ -31,8 +32,10 @@ def versions(torch, arguments):
 class First:
     """What a second run is to find as the first one did."""
 
-    buffers = ()  # where that has changed them
-    numbers = None  # random ones, where it drew some
+    def __init__(self):
+        self.buffers = ()  # where that has changed them
+        self.numbers = None  # random ones, where it drew some
+        self.modes = self.kernels = None
 
 
 class Iteration:
@@ -495,6 +498,7 @@ class Recompute:
         forward they are copied, and `before` receives the copies; what a later one writes through .data is not seen.
         Nor is a later one that draws random numbers as the first did not."""
         mine = buffers(module)
+        before.modes, before.kernels = modes(mine), kernels(self.torch)
         counted, copied = counts(mine), [] if block.known else copies(mine)
         begun = numbers() if block.draws or not block.known else None
         yield
@@ -510,15 +514,20 @@ class Recompute:
 
     @contextlib.contextmanager
     def restored(self, module, block, before):
-        """Where the first run has changed buffers or drawn random numbers, the second one has these as they were, and
-        leaves them as they are."""
+        """Where the first run has changed buffers or drawn random numbers, or the program has begun to evaluate since or to
+        choose another kernel for attention, the second one has all this as it was, and leaves it as it is."""
         mine, drawn = buffers(module) if block.alone else [], numbers() if before.numbers else None
+        modes_now, kernels_now = modes(before.modes), kernels(self.torch)
         put(copies(before.buffers or mine))
+        set_modes(before.modes)
+        use_kernels(self.torch, before.kernels)
         if drawn:
             go_on_from(before.numbers)
         try:
             yield
         finally:
             put(mine)
+            set_modes(modes_now)
+            use_kernels(self.torch, kernels_now)
             if drawn:
                 go_on_from(drawn)
