@@ -192,6 +192,25 @@ class Training(Trainer):
         self.assertEqual(self.train(model, made)[0], self.train(alone, None)[0])
         self.assertEqual([block.alone for block in made.blocks.values()], [False] + [True] * 3)
 
+    def test_a_block_that_puts_something_into_a_list_is_left_alone(self):
+        class Lists(Net):
+            def forward(self, x):
+                found = []
+                for layer in self.layers:
+                    x = layer(x, found=found)
+                return self.head(x) + sum(found)
+
+        class Listing(Layer):
+            def forward(self, x, found):
+                x = super().forward(x)
+                found.append(x.mean())
+                return x
+
+        model = Lists(Listing)
+        _, _, made = self.same(model)
+        self.assertEqual([layer.calls for layer in model.layers], [7] * 4)
+        self.assertTrue(all(block.alone for block in made.blocks.values()))
+
     def test_every_microbatch_counts(self):
         again, world, _ = self.same(Net(), microbatches=3)
         self.assertEqual(again[-1], [0, 2])

@@ -24,9 +24,14 @@ def has_gradients(model):
     return any(one.is_leaf and one.grad is not None for one in model.parameters())
 
 
+def version(tensor):
+    """How often it has been written in place."""
+    return None if tensor.is_inference() else tensor._version
+
+
 def versions(torch, arguments):
-    """How often each tensor of a call has been written in place."""
-    return [None if one.is_inference() else one._version for one in tensors(torch, arguments)]
+    """Each tensor of a call, and its version."""
+    return [(one, version(one)) for one in tensors(torch, arguments)]
 
 
 class First:
@@ -450,9 +455,11 @@ class Recompute:
                 result = function(*arguments, **keywords)
                 if learning:
                     block.times.append(timed())
-            if versions(self.torch, (arguments, keywords)) != counted:
+            if any(version(one) != count for one, count in counted):
                 block.alone = True
                 self.refuse(module, result)
+            elif len(versions(self.torch, (arguments, keywords))) != len(counted):
+                block.alone = True  # it puts more into a list, or takes from it, each time that it runs
             return result
 
         # What the block is called with by keyword is not the checkpoint's.
