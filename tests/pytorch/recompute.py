@@ -32,18 +32,18 @@ if torch is not None:
     from torch import nn
     from torch.utils.checkpoint import checkpoint
 
-    from recompute_parts import Attending, GradientCheckpointingLayer, Layer, Net, Special
+    from recompute_parts import Attending, Counting, GradientCheckpointingLayer, Layer, Net, Special
 
-    class Scaled(nn.Module):
+    class Scaled(Counting):
         """With a buffer that a forward changes by `change`."""
 
         def __init__(self, change):
             super().__init__()
-            self.inner, self.change, self.calls = nn.Linear(16, 16), change, 0
+            self.inner, self.change = nn.Linear(16, 16), change
             self.register_buffer("scale", torch.ones(()))
 
         def forward(self, x):
-            self.calls += 1
+            self.run()
             self.change(self, 0.9 * self.scale + x.detach().abs().mean())
             return x + torch.tanh(self.inner(x) * self.scale.clone())
 
@@ -343,6 +343,19 @@ class Training(Trainer):
                 self.train(model, made, iterations=iterations)
             self.assertEqual(made.state, CHOSEN)
 
+    def test_a_block_that_counts_counts_its_forwards(self):
+        class Anneals(Layer):
+            step = 0
+
+            def forward(self, x):
+                self.step += 1
+                return super().forward(x, scale=torch.tensor(1 / self.step))
+
+        model = Net(Anneals)
+        again, _, _ = self.same(model)
+        self.assertEqual(again[-1], [0, 2])
+        self.assertEqual([(layer.step, layer.calls) for layer in model.layers], [(6, 12), (6, 8)] * 2)
+
     def test_what_the_program_changes_between_forward_and_backward_is_put_back(self):
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -456,7 +469,7 @@ class Training(Trainer):
             losses, again = self.train(model, made)
             self.assertEqual((losses, draw()), (expected, then))
             self.assertEqual(again[-1], [0, 2])
-            self.assertTrue(all(block.draws for block in made.blocks.values()))
+            self.assertTrue(all(block.moves for block in made.blocks.values()))
 
     def test_autocast_holds_in_the_second_run(self):
         model = Net()

@@ -25,7 +25,8 @@ LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), which the first
            compiles torch's own budget is chosen (compiled.py), where no other model has blocks.
 
 Torch's random numbers, autocast and what a forward closes over are torch.utils.checkpoint's matter (not reentrant);
-Python's and numpy's random numbers are put back for a block whose first forward has drawn some.
+Python's and numpy's random numbers, and the numbers that a block has as attributes, are put back for one whose first
+forward has moved them on.
 """
 
 from .recompute import Recompute

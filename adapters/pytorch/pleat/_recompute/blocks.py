@@ -44,7 +44,7 @@ class Block:
     def __init__(self, number):
         self.number = number
         self.alone = False  # its buffers, or its arguments, change in forward
-        self.draws = False  # it draws random numbers that are not torch's
+        self.moves = False  # its forward moves on what is no tensor
         self.known = False  # a forward is over in which that would have shown
         self.running = False  # a forward that calls its parent class's is one forward
         self.times = []  # of its forwards in the iteration that is learned
@@ -103,24 +103,33 @@ def set_modes(parts):
             part.training = trains
 
 
-# ---- random numbers that are not torch's ----
+# ---- what a forward moves on that is no tensor ----
 
 
-def numbers():
-    """Where Python's and numpy's are, which can be compared."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return random.getstate(), None
-    kind, keys, *more = numpy.random.get_state()
-    return random.getstate(), (kind, keys.tolist(), *more)
+def plain(part):
+    return {name: one for name, one in vars(part).items() if type(one) in (int, float)}
+
+
+def state(parts):
+    """Where Python's and numpy's random numbers are, and the numbers that each part has as attributes, a count of its calls
+    for instance. States can be compared."""
+    numpy, numpys = sys.modules.get("numpy"), None
+    if numpy is not None:
+        kind, keys, *more = numpy.random.get_state()
+        numpys = kind, keys.tolist(), *more
+    return random.getstate(), numpys, [(part, plain(part)) for part, _ in parts]
 
 
 def go_on_from(state):
-    """What is drawn next is what was drawn there."""
-    python, numpys = state
+    """What is drawn or counted next is what was then."""
+    python, numpys, own = state
     random.setstate(python)
     if numpys is not None:
         sys.modules["numpy"].random.set_state(numpys)
+    for part, named in own:
+        for name in plain(part).keys() - named.keys():
+            del vars(part)[name]
+        vars(part).update(named)
 
 
 # ---- hooks that copies and pickles of a model survive ----

@@ -6,8 +6,8 @@ import weakref
 
 from . import scripted, swapped
 from .attention import Kept, intercepted, kernels, overhead_ns, use_kernels
-from .blocks import (Ask, Block, Called, are_equal, buffers, copies, counts, find, go_on_from, is_layer, modes, numbers, put,
-                     set_modes)
+from .blocks import (Ask, Block, Called, are_equal, buffers, copies, counts, find, go_on_from, is_layer, modes, put,
+                     set_modes, state)
 from .compiled import GIB, Compiled, gib_above
 from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
 from .offload import Offload, tensors
@@ -39,7 +39,7 @@ class First:
 
     def __init__(self):
         self.buffers = ()  # where that has changed them
-        self.numbers = None  # random ones, where it drew some
+        self.state = None  # where it has moved that on
         self.modes = self.kernels = None
 
 
@@ -503,38 +503,38 @@ class Recompute:
     def watched(self, module, block, before):
         """Finds out whether a forward changes its buffers: from the next one on it is left alone then. For a first
         forward they are copied, and `before` receives the copies; what a later one writes through .data is not seen.
-        Nor is a later one that draws random numbers as the first did not."""
+        Nor is a later one that draws random numbers, or counts, as the first did not."""
         mine = buffers(module)
         before.modes, before.kernels = modes(mine), kernels(self.torch)
         counted, copied = counts(mine), [] if block.known else copies(mine)
-        begun = numbers() if block.draws or not block.known else None
+        begun = state(mine) if block.moves or not block.known else None
         yield
         is_same = counts(buffers(module)) == counted and (block.known or are_equal(self.torch, mine, copied))
         if not block.known:
-            block.draws = numbers() != begun
+            block.moves = state(mine) != begun
         block.known = True
-        if block.draws:
-            before.numbers = begun
+        if block.moves:
+            before.state = begun
         if not is_same:
             block.alone = True
             before.buffers = copied
 
     @contextlib.contextmanager
     def restored(self, module, block, before):
-        """Where the first run has changed buffers or drawn random numbers, or the program has begun to evaluate since or to
-        choose another kernel for attention, the second one has all this as it was, and leaves it as it is."""
-        mine, drawn = buffers(module) if block.alone else [], numbers() if before.numbers else None
+        """Where the first run has changed buffers, drawn random numbers or counted, or the program has begun to evaluate
+        since or to choose another kernel for attention, the second one has all this as it was, and leaves it as it is."""
+        mine, now = buffers(module) if block.alone else [], state(before.state[2]) if before.state else None
         modes_now, kernels_now = modes(before.modes), kernels(self.torch)
         put(copies(before.buffers or mine))
         set_modes(before.modes)
         use_kernels(self.torch, before.kernels)
-        if drawn:
-            go_on_from(before.numbers)
+        if now:
+            go_on_from(before.state)
         try:
             yield
         finally:
             put(mine)
             set_modes(modes_now)
             use_kernels(self.torch, kernels_now)
-            if drawn:
-                go_on_from(drawn)
+            if now:
+                go_on_from(now)
