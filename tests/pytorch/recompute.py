@@ -211,6 +211,17 @@ class Training(Trainer):
         self.assertEqual([layer.calls for layer in model.layers], [7] * 4)
         self.assertTrue(all(block.alone for block in made.blocks.values()))
 
+    def test_a_block_that_clamps_its_weights_is_left_alone(self):
+        class Clamps(Layer):
+            def forward(self, x):
+                with torch.no_grad():
+                    self.inner.weight.clamp_(-0.1, 0.1)
+                return super().forward(x)
+
+        model = Net(Clamps)
+        self.same(model)
+        self.assertEqual([layer.calls for layer in model.layers], [7] * 4)
+
     def test_every_microbatch_counts(self):
         again, world, _ = self.same(Net(), microbatches=3)
         self.assertEqual(again[-1], [0, 2])

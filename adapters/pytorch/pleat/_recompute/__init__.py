@@ -18,8 +18,8 @@ CHOICE     A ladder of rungs, a block's way changed at each, and for each iterat
            it takes.
 MODELS     They are looked for in the first iterations, and again when one passes in which none is called that is
            known: another has taken its place.
-LEFT ALONE Blocks whose buffers change in forward (BatchNorm's), which the first one shows, blocks that change
-           their arguments in place, of which the first one's backward is an error, blocks with a cache,
+LEFT ALONE Blocks whose buffers (BatchNorm's) or weights change in forward, which the first one shows, blocks that
+           change their arguments in place, of which the first one's backward is an error, blocks with a cache,
            whatever the program checkpoints itself, what runs within torch.func's transforms or with other
            weights than a module's own (swapped.py), and everything without gradients. Of what torch.compile
            compiles torch's own budget is chosen (compiled.py), where no other model has blocks.

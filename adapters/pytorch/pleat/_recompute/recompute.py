@@ -304,8 +304,8 @@ class Recompute:
         if self.blocks and all(block.alone for block in self.blocks.values()):
             self.state = OFF
             self.hold()
-            self.world.say("pleat: recompute: each block changes its buffers in forward, as BatchNorm does, or what it is "
-                           "called with: nothing is computed again")
+            self.world.say("pleat: recompute: each block changes its buffers or weights in forward, as BatchNorm does, or what it "
+                           "is called with: nothing is computed again")
             return
         if not sizes and self.marks < 2 * PATIENCE:
             return
@@ -450,6 +450,7 @@ class Recompute:
                     return function(*arguments, **keywords)
             attention = self.attention(block, "") if learning else kept.first() if kept else IDLE
             counted = versions(self.torch, (arguments, keywords))
+            weights = [] if block.known else versions(self.torch, list(module.parameters()))
             with self.watched(module, block, before), self.within(block, named, ""), attention:
                 timed = self.world.timer() if learning else None
                 result = function(*arguments, **keywords)
@@ -458,8 +459,9 @@ class Recompute:
             if any(version(one) != count for one, count in counted):
                 block.alone = True
                 self.refuse(module, result)
-            elif len(versions(self.torch, (arguments, keywords))) != len(counted):
-                block.alone = True  # it puts more into a list, or takes from it, each time that it runs
+            elif (len(versions(self.torch, (arguments, keywords))) != len(counted)
+                  or any(version(one) != count for one, count in weights)):
+                block.alone = True  # it puts more into a list, or changes its weights, each time that it runs
             return result
 
         # What the block is called with by keyword is not the checkpoint's.
