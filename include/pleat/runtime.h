@@ -290,8 +290,7 @@ PLEAT_API pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor vi
     X(host_bytes, "bytes of chunks in the host's memory now (setting spill)")                      \
     X(moved_bytes, "bytes of chunks that spilling moved there, or back")                           \
     X(kept_plans, "plans that an earlier run left and that were followed (setting keep)")          \
-    X(left_at, "request at which such a plan was left, because it is another job's; 0: it was "    \
-               "not")                                                                              \
+    X(left_at, "request at which a plan was left, because it is another job's; 0: it was not")     \
     X(waiting_blocks, "allocations freed while another stream uses them, or their memory is "      \
                       "paused: they are not live, and not yet free")                               \
     X(waiting_bytes, "bytes of them, sizes rounded to 512")

@@ -30,9 +30,6 @@ PLEAT_NODISCARD pleat_result pleat__trace_import(const char *path, int device,
 PLEAT_NODISCARD pleat_result pleat__trace_import_any(const char *path, bool *devices,
                                                      pleat__trace_form *form, pleat_trace **out);
 
-/* Iterations of a part of a recording by which a plan is tried, at least: one or two are the first
- * and an odd one (D292, D500 in docs/decisions.md). */
-#define PLEAT__LEAST_PART 3u
 /* The first `count` iterations of a device and what came before them, with the first event behind
  * them. PLEAT_E_INPUT when there are fewer whole ones. */
 PLEAT_NODISCARD pleat_result pleat__trace_beginning(const pleat_trace *trace, uint32_t device,

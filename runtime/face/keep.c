@@ -7,7 +7,6 @@
 #include <internal/error.h>
 #include <internal/process.h>
 #include <plan/base/plan.h>
-#include <plan/trace/import.h>
 
 #include <math.h>
 #include <stdatomic.h>
@@ -21,9 +20,6 @@
 #define ITERATIONS 32u
 /* Events that are recorded at most, of 32 bytes each. */
 #define EVENTS (1u << 20)
-/* A plan is kept where the recording takes no more with it than by learning, and 1/WORSE of that.
- * Where sizes vary, parts of it are looked at too (D292). */
-#define WORSE 512u
 /* Planning gives way to the job's own threads (D199). */
 #define NICE 10
 
@@ -55,95 +51,31 @@ static void learn_program(pleat__keep *keep)
 
 /* ---- on the thread ---- */
 
+/* Sizes that change from iteration to iteration are other ones in the next run: the plan has room
+ * for any of them, and is kept if that pays (docs/decisions.md, D597). */
 static pleat_result plan_of(const pleat__keep *keep, const pleat_trace *trace, pleat_plan **plan)
 {
     const pleat_plan_options options = {.size = sizeof options,
                                         .chunk_bytes = keep->chunk_bytes,
+                                        .no_recipe = 1,
                                         .seconds = NAN,
                                         .device = keep->device};
     return pleat_plan_make(trace, &options, plan);
 }
 
-/* Whether the beginning of the recording takes no more with a plan than by learning. */
-static pleat_result pays(const pleat__keep *keep, const pleat_plan *plan, const pleat_trace *trace)
+/* Whether the recording takes no more with a plan than by learning. */
+static pleat_result pays(const pleat__keep *keep, const pleat_plan *plan)
 {
+    const pleat_trace *trace = keep->given.trace;
     uint64_t learned, planned;
     PLEAT_TRY(pleat__rehearse(trace, keep->device, NULL, keep->device_bytes, keep->chunk_bytes,
                               &learned));
     PLEAT_TRY(pleat__rehearse(trace, keep->device, plan, keep->device_bytes, keep->chunk_bytes,
                               &planned));
-    return planned <= learned + learned / WORSE
+    return planned <= learned
                ? PLEAT_OK
                : pleat__fail(PLEAT_E_LIMIT, "a plan takes %llu bytes, learning takes %llu",
                              (unsigned long long)planned, (unsigned long long)learned);
-}
-
-/* The event of the mark at which the iteration begins that asks for most; 0: too few come before
- * it. *marks: how many there are, one that directly follows another left out. */
-static size_t find_largest(const pleat_trace *trace, uint32_t *marks)
-{
-    const pleat_trace_event *events = pleat_trace_events(trace);
-    uint64_t bytes = 0, most = 0;
-    size_t begun = 0, largest = 0;
-    *marks = 0;
-    for (size_t i = 0; i < pleat_trace_event_count(trace); i++) {
-        bytes += events[i].kind == PLEAT_EVENT_ALLOC ? events[i].size : 0;
-        if (events[i].kind != PLEAT_EVENT_MARK)
-            continue;
-        if (*marks > 0 && bytes > most) {
-            most = bytes;
-            largest = *marks >= PLEAT__LEAST_PART ? begun : 0;
-        }
-        bytes = 0;
-        *marks += *marks == 0 || i != begun + 1;
-        begun = i;
-    }
-    return largest;
-}
-
-/* The plan of the first half of a recording's iterations serves all of them. */
-static pleat_result half_serves(const pleat__keep *keep, uint32_t half)
-{
-    pleat_trace *beginning;
-    pleat_plan *plan;
-    PLEAT_TRY(pleat__trace_beginning(keep->given.trace, keep->device, half, &beginning));
-    pleat_result result = plan_of(keep, beginning, &plan);
-    pleat_trace_free(beginning);
-    PLEAT_TRY(result);
-    result = pays(keep, plan, keep->given.trace);
-    pleat_plan_free(plan);
-    return result;
-}
-
-/* Of a job whose sizes vary a plan knows those that it was made of, and the next run has others.
- * What a plan does for sizes that it does not know is what one of the first half of the iterations
- * does for all of them; what it does for smaller ones is what it does for those before the largest.
- */
-static pleat_result pays_for_others(const pleat__keep *keep, const pleat_plan *plan)
-{
-    const pleat_trace *trace = keep->given.trace;
-    uint32_t marks;
-    size_t largest = find_largest(trace, &marks);
-    pleat_trace *part;
-    if (marks / 2 >= PLEAT__LEAST_PART)
-        PLEAT_TRY(half_serves(keep, marks / 2));
-    if (largest == 0)
-        return PLEAT_OK;
-    PLEAT_TRY(pleat__trace_copy(trace, largest, &part));
-    pleat_result result = pays(keep, plan, part);
-    pleat_trace_free(part);
-    return result;
-}
-
-static bool varies(const pleat_plan *plan)
-{
-    return plan->recipe != NULL || pleat_plan_summary_of(plan).dynamic_requests != 0;
-}
-
-static pleat_result judge_plan(const pleat__keep *keep, const pleat_plan *plan)
-{
-    PLEAT_TRY(pays(keep, plan, keep->given.trace));
-    return varies(plan) ? pays_for_others(keep, plan) : PLEAT_OK;
 }
 
 /* Who has asked for plans hears, once a process, that they have no place. */
@@ -168,7 +100,7 @@ static pleat_result write_plan(pleat__keep *keep)
         return pleat__fail(PLEAT_E_NOT_FOUND, "nothing was allocated");
     PLEAT_TRY(in_its_place(keep, pleat__plan_cache_folder(true, folder)));
     PLEAT_TRY(plan_of(keep, keep->given.trace, &plan));
-    pleat_result result = judge_plan(keep, plan);
+    pleat_result result = pays(keep, plan);
     if (result == PLEAT_OK)
         result = in_its_place(
             keep, pleat__plan_cache_write(folder, &key, plan, keep->program, keep->most_bytes));
@@ -252,7 +184,7 @@ static pleat_result make_policy(pleat_runtime *runtime, void **made)
         return pleat__fail(PLEAT_E_BUDGET, "the plan that was kept takes more than there is");
     pleat__policy_context context = runtime->context;
     context.plan = keep->plan;
-    context.tries = true;
+    context.guessed = true;
     context.again = true;
     return runtime->ops->create(&context, made);
 }

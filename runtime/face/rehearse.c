@@ -68,7 +68,10 @@ static pleat_result run(rehearsal *r, pleat_vmm vmm, const pleat_plan *plan, uin
         .size = sizeof options, .plan = plan, .conf = "", .waits = 1};
     PLEAT_TRY(pleat_runtime_create(vmm, &options, &r->runtime));
     pleat_result result = repeat_all(r);
-    *peak_bytes = pleat_stats_of(r->runtime).peak_physical_bytes;
+    pleat_stats stats = pleat_stats_of(r->runtime);
+    *peak_bytes = stats.peak_physical_bytes;
+    if (result == PLEAT_OK && stats.left_at != 0)
+        result = pleat__fail(PLEAT_E_LIMIT, "a plan does not fit what it was made of");
     pleat_runtime_destroy(r->runtime);
     return result;
 }

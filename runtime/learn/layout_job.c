@@ -325,7 +325,8 @@ static const pleat__layout_made *largest_of(const pleat__layouts *layouts)
     return layouts->now.schedule != NULL ? &layouts->now : &layouts->file;
 }
 
-bool pleat__layouts_hold(const pleat__layouts *layouts, const pleat__x *x)
+/* Whether there is a layout for x. */
+static bool is_laid_out(const pleat__layouts *layouts, const pleat__x *x)
 {
     return pleat__x_holds(&largest_of(layouts)->x, x);
 }
@@ -334,7 +335,7 @@ void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x, uint64_t mos
 {
     if (layouts->plan == NULL || layouts->plan->recipe == NULL ||
         layouts->state != PLEAT__LAYOUT_NONE || layouts->retired_count == PLEAT__RETIRED ||
-        pleat__layouts_hold(layouts, x) || !has_lane_numbers(layouts))
+        is_laid_out(layouts, x) || !has_lane_numbers(layouts))
         return;
     pleat__x wanted = pleat__x_larger(&largest_of(layouts)->x, x);
     if (has_failed(layouts, &wanted, most_live))

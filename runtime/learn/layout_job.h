@@ -72,8 +72,6 @@ PLEAT_NODISCARD pleat_result pleat__layouts_load(pleat__layouts *layouts, pleat_
                                                  pleat__schedule **schedule);
 /* Waits for what is being made. pre: the lock is not held */
 void pleat__layouts_release(pleat__layouts *layouts);
-/* Whether there is a layout for x. */
-bool pleat__layouts_hold(const pleat__layouts *layouts, const pleat__x *x);
 /* A layout for x is wanted: begins with it, unless there is one or it cannot be had. At least
  * half of an iteration at x was found, and at most `most_live` bytes have lived so far. */
 void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x, uint64_t most_live);

@@ -87,24 +87,18 @@ static bool adopt(pleat__learner *learner, const pleat__alike *iteration)
     return true;
 }
 
-/* The plan file is another job's; what follows it is not on trial. */
+/* The plan file is another job's. */
 static void refute(pleat__learner *learner)
 {
     pleat__trial_end(&learner->trial);
-    learner->due |= PLEAT__DUE_LEAVE;
-}
-
-/* It does not pass its trial. */
-static void fail_trial(pleat__learner *learner)
-{
-    refute(learner);
     learner->stats->left_at = learner->requests;
+    learner->due |= PLEAT__DUE_LEAVE;
 }
 
 static void suspend(pleat__learner *learner)
 {
     if (learner->trial.on)
-        fail_trial(learner);
+        refute(learner);
     learner->stats->divergences++;
     learner->diverged = true;
     set_current(learner, NULL, PLEAT__STATE_suspended, PLEAT__CAUSE_diverged);
@@ -154,30 +148,6 @@ void pleat__learner_record(pleat__learner *learner, uint64_t bytes, uint16_t str
 
 /* ---- iterations ---- */
 
-/* Whether the iteration was larger than what is laid out. It says nothing of the plan. */
-static bool is_beyond_layout(const pleat__learner *learner)
-{
-    return pleat__learner_has_sizes(learner) && pleat__size_parameter_is_proven(&learner->sizes) &&
-           !pleat__layouts_hold(&learner->layouts, &learner->sizes.x);
-}
-
-static pleat__followed what_was_followed(const pleat__learner *learner)
-{
-    if (learner->schedule == NULL || is_beyond_layout(learner))
-        return PLEAT__FOLLOWED_NOTHING;
-    return learner->schedule->learned ? PLEAT__FOLLOWED_LEARNED : PLEAT__FOLLOWED_FILE;
-}
-
-static void judge(pleat__learner *learner)
-{
-    pleat__verdict verdict = pleat__judge_iteration(&learner->judge, learner->heap, learner->stats,
-                                                    what_was_followed(learner));
-    if (verdict == PLEAT__VERDICT_LEAVE)
-        refute(learner);
-    if (verdict == PLEAT__VERDICT_KEEP_APART)
-        learner->heap->keeps_apart = true;
-}
-
 /* A larger layout was made: it is followed from where the last one was. */
 static void take_layout(pleat__learner *learner)
 {
@@ -226,12 +196,7 @@ void pleat__learner_mark(pleat__learner *learner)
     if (first)
         set_pace(learner);
     learner->heap->waking_marks -= learner->heap->waking_marks != 0;
-    judge(learner);
-    /* What came before the first mark was no iteration. */
-    if (first) {
-        learner->judge.strikes = 0;
-        learner->judge.fits = false;
-    }
+    pleat__heap_end_iteration(learner->heap);
     follow_sizes(learner);
     sweep(learner);
     if (has_ended(learner))
@@ -252,7 +217,7 @@ void pleat__learner_mark(pleat__learner *learner)
 void pleat__learner_pace(pleat__learner *learner)
 {
     learner->heap->waking_marks -= learner->heap->waking_marks != 0;
-    judge(learner);
+    pleat__heap_end_iteration(learner->heap);
     set_pace(learner);
     if (learner->current != NULL)
         follow_sizes(learner);
@@ -271,7 +236,7 @@ static bool varies(const pleat__matcher *matcher)
 }
 
 pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
-                                 const pleat_plan *plan, bool tries)
+                                 const pleat_plan *plan, bool guessed)
 {
     PLEAT_TRY(pleat__layouts_load(&learner->layouts, learner->arena, learner->heap, places,
                                   learner->stats, plan, &learner->schedule));
@@ -280,13 +245,11 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     learner->heap->has_schedule = true;
     set_current(learner, learner->schedule, PLEAT__STATE_following, PLEAT__CAUSE_file);
     set_pace(learner);
-    learner->tries = tries;
     learner->heap->waking_marks = 2; /* a job may mark its beginning */
     /* Where sizes follow a number, what is not in the plan is laid out for another one. */
     learner->heap->planned = plan->recipe == NULL ? learner->heap->pool->count : 0;
     learner->heap->planned_varies = varies(&learner->schedule->matcher);
-    if (tries)
-        pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);
+    pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan, guessed);
     return PLEAT_OK;
 }
 
@@ -294,13 +257,13 @@ void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
 {
     if (!pleat__trial_step(&learner->trial, &learner->current->matcher, bytes, missed,
                            learner->stats->live_bytes))
-        fail_trial(learner);
+        refute(learner);
 }
 
 pleat__plan_fit pleat__learner_fit(const pleat__learner *learner)
 {
     bool left = learner->schedule == NULL || learner->schedule->learned;
-    if (!learner->tries || learner->trial.on || (learner->due & PLEAT__DUE_LEAVE && !left))
+    if (learner->trial.on || (learner->due & PLEAT__DUE_LEAVE && !left))
         return PLEAT__FIT_OPEN;
     return left ? PLEAT__FIT_FAILS : PLEAT__FIT_HOLDS;
 }

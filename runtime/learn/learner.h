@@ -6,14 +6,13 @@
  * sizes), or an iteration as it lay in the heap. Where too many requests do not match it is
  * suspended: the heap serves, and the next iteration begins with it again; a learned one that is
  * suspended in two in a row goes. Two iterations in a row that are alike (recording.h) make one.
- * The judge (judge.h) leaves a plan file that is another job's.
+ * A plan file that would be suspended while it is on trial (trial.h) is another job's, and left.
  */
 #ifndef PLEAT_RUNTIME_LEARN_LEARNER_H
 #define PLEAT_RUNTIME_LEARN_LEARNER_H
 
 #include <runtime/base/policy.h>
 #include <runtime/base/states.h>
-#include <runtime/learn/judge.h>
 #include <runtime/learn/layout_job.h>
 #include <runtime/learn/recording.h>
 #include <runtime/learn/trial.h>
@@ -40,15 +39,13 @@ typedef struct pleat__learner {
     bool diverged;        /* the schedule was suspended within this iteration ... */
     bool diverged_before; /* ... and within the one before */
     bool waits;           /* a mark waits for a layout that is being made */
-    bool tries;           /* the plan file came on trial */
     uint8_t due;          /* bits of PLEAT__DUE_ */
     uint64_t most_live;   /* bytes, so far; the statistics' peak is restarted by who reads it */
     /* Requests at which the iteration that runs is over, where nothing marks iterations. */
     uint64_t iteration_until;
     pleat__states states;
     pleat__recording record;
-    pleat__judge judge;
-    pleat__trial trial;          /* of a plan file that was found by how the job begins */
+    pleat__trial trial;          /* of a plan file */
     pleat__layouts layouts;      /* of a plan file */
     pleat__size_parameter sizes; /* of a plan file with a recipe */
 } pleat__learner;
@@ -57,11 +54,9 @@ void pleat__learner_init(pleat__learner *learner, pleat__arena *arena, pleat_sta
                          pleat__heap *heap, const pleat__conf *conf, bool waits);
 /* pre: the lock is not held */
 void pleat__learner_release(pleat__learner *learner);
-/* Begins with a plan file, which stays; on trial: it is left as soon as the job does something
- * else.
- */
+/* Begins with a plan file, on trial; `guessed`: nobody named it (trial.h). */
 PLEAT_NODISCARD pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
-                                                 const pleat_plan *plan, bool tries);
+                                                 const pleat_plan *plan, bool guessed);
 /* How a plan on trial fits. */
 pleat__plan_fit pleat__learner_fit(const pleat__learner *learner);
 /* A request was served while a plan is on trial. */

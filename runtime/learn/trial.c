@@ -6,11 +6,11 @@
 #include <internal/check.h>
 #include <string.h>
 
-/* A plan is another job's when within an iteration they differ by more than 1/DIFFERS of what is
- * live at most, in requests or in what lives. Several streams give back sooner in one run than in
- * another: what lives may differ by 1/APART there. Where sizes vary, the matcher loses its way in
- * the job's own requests, too: there as much more may differ as varies, up to 1/VARIES
- * (docs/decisions.md, D290, D425). */
+/* A plan that was guessed is another job's when within an iteration they differ by more than
+ * 1/DIFFERS of what is live at most, in requests or in what lives. Several streams give back sooner
+ * in one run than in another: what lives may differ by 1/APART there. Where sizes vary, the matcher
+ * loses its way in the job's own requests, too: there as much more may differ as varies, up to
+ * 1/VARIES (docs/decisions.md, D290, D425). */
 #define DIFFERS 512u
 #define APART   32u
 #define VARIES  8u
@@ -95,18 +95,19 @@ static void find_lives(pleat__trial *trial, const pleat_plan *plan)
 }
 
 void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__matcher *matcher,
-                        const pleat_plan *plan)
+                        const pleat_plan *plan, bool guessed)
 {
     uint64_t live = plan->max_live_bytes > plan->first_max_live_bytes ? plan->max_live_bytes
                                                                       : plan->first_max_live_bytes;
     uint64_t varies = may_vary(plan, live / VARIES);
     *trial = (pleat__trial){.on = true,
+                            .guessed = guessed,
                             .cursor = matcher->cursor,
                             .left = matcher->begin + matcher->iteration,
                             .most = live / DIFFERS + varies,
                             .apart = live / (has_one_stream(plan) ? DIFFERS : APART) + varies,
                             .arena = arena};
-    if (varies < live / VARIES)
+    if (guessed && varies < live / VARIES)
         find_lives(trial, plan);
 }
 
@@ -161,8 +162,9 @@ static bool lives_as_planned(const pleat__trial *trial, const pleat__matcher *ma
     return (live > planned ? live - planned : planned - live) <= trial->apart;
 }
 
-bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,
-                       bool missed, uint64_t live)
+/* Whether the job has differed by little from a plan that was guessed, with this request. */
+static bool differs_little(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,
+                           bool missed, uint64_t live)
 {
     uint32_t from = trial->cursor;
     bool moved = matcher->cursor != from;
@@ -173,7 +175,13 @@ bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint6
         trial->other -= bytes < trial->other ? bytes : trial->other;
     else
         trial->other += passed_over(matcher, from, matcher->cursor);
-    if (trial->other > trial->most || (moved && !lives_as_planned(trial, matcher, from, live)))
+    return trial->other <= trial->most && (!moved || lives_as_planned(trial, matcher, from, live));
+}
+
+bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,
+                       bool missed, uint64_t live)
+{
+    if (trial->guessed && !differs_little(trial, matcher, bytes, missed, live))
         return false;
     if (--trial->left % matcher->iteration == 0)
         trial->other = 0; /* the next iteration's requests are counted anew */

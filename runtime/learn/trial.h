@@ -1,9 +1,14 @@
 /*
- * trial.h: whether a plan that was found by how a job begins is this job's, as its requests come.
+ * trial.h: whether a plan is the job's, as its requests come.
  *
- * Such a plan is a guess: many jobs begin alike, with the same weights say, and then differ in
- * their depth, their batch or their optimizer. A plan that somebody named is followed as far as it
- * fits; this one is left at the first sign that it does not, before it has cost memory. What counts
+ * A plan that was made of another run may fit this one in part: the data are others, and with them
+ * the sizes. What it then has memory for, and what lies beside it, adds up. So each plan is on
+ * trial at first, and left where it would be suspended (learner.h), before it has cost memory: the
+ * job is learned as one without a plan (docs/decisions.md, D595).
+ *
+ * A plan that nobody named, but that was found by how the job begins, is a guess besides: many jobs
+ * begin alike, with the same weights say, and then differ in their depth, their batch or their
+ * optimizer. It is left at the first sign that it does not fit. What counts
  * is bytes: of requests that were not in the plan, and of the plan's that did not come; where no
  * size varies also of tensors that live longer or shorter than planned (a job that computes again
  * in backward asks for the same at first, and gives it back at once). A plan that differs by so
@@ -20,6 +25,7 @@
 
 typedef struct pleat__trial {
     bool on;
+    bool guessed;    /* nobody named the plan: bytes count */
     uint32_t cursor; /* the item expected before the request at hand */
     uint32_t left;   /* requests until the plan has proved itself */
     uint64_t other;  /* bytes by which the job and the plan differ in this iteration */
@@ -29,9 +35,9 @@ typedef struct pleat__trial {
     pleat__arena *arena;
 } pleat__trial;
 
-/* Without host memory for lives it goes by requests alone. */
+/* `guessed`: nobody named the plan. Without host memory for lives it goes by requests alone. */
 void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__matcher *matcher,
-                        const pleat_plan *plan);
+                        const pleat_plan *plan, bool guessed);
 /* A request was served, and the matcher has moved on; `missed`: it is none of the plan's; `live`:
  * bytes that live now. Ends the trial after an iteration. false: the plan is another job's. */
 bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,

@@ -104,6 +104,14 @@ typedef struct pleat__note {
 
 typedef struct pleat__deferred_unmap pleat__deferred_unmap; /* deferred_unmap.h */
 
+/* What it costs that streams share memory (sharing.c). */
+typedef struct pleat__sharing {
+    uint64_t waited_ns; /* that requests of this iteration have waited for views to be mapped for
+                           which streams shared (pleat__supplied) */
+    uint64_t cost_ns;   /* of those before it, beyond its part of the time */
+    uint64_t ended_ns;  /* when the last one ended */
+} pleat__sharing;
+
 typedef struct pleat__heap {
     pleat_vmm vmm;
     int device;
@@ -131,8 +139,7 @@ typedef struct pleat__heap {
     uint64_t view_maps;      /* of all views */
     uint64_t view_maps_most; /* with idle ones */
     uint64_t view_pages_most;
-    bool keeps_apart;     /* before new memory is made no stream takes over another's (the judge:
-                             learn/judge.h) */
+    bool keeps_apart;     /* before new memory is made no stream takes over another's (sharing.c) */
     uint8_t waking_marks; /* marks until then: what rests is about to be wanted by a plan's first
                             iteration, and a hole there is as good as any (D272) */
     uint32_t planned;     /* chunks of the plan that was loaded: what has no place lies behind them,
@@ -142,9 +149,8 @@ typedef struct pleat__heap {
     bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
                              its places stay */
     bool unchecked;       /* setting check:off */
-    uint64_t shared_ns;   /* time that requests have waited for views to be mapped for which streams
-                             shared (pleat__supplied) */
-    uint32_t *gathered;   /* chunks of a view that is being made */
+    pleat__sharing sharing;
+    uint32_t *gathered; /* chunks of a view that is being made */
     size_t gathered_capacity;
     uint32_t gathered_count;
     uint8_t *shown;                        /* remap.c's, by chunk: a view shows it ... */
@@ -256,6 +262,8 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules);
 PLEAT_NODISCARD pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                            pleat__place *place);
 
+/* An iteration has ended: where it cost too much that streams share memory they share no more. */
+void pleat__heap_end_iteration(pleat__heap *heap);
 /* The backend's clock; on the host that can be a recording's, which may stand still. */
 static inline uint64_t pleat__heap_now(const pleat__heap *heap)
 {

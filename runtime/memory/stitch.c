@@ -230,7 +230,7 @@ static pleat_result view_map(pleat__heap *heap, pleat__view *view, bool shares)
     uint64_t begun = shares ? pleat__heap_now(heap) : 0;
     pleat_result result =
         pleat__chunk_pool_view(heap->pool, view->chunks, view->pages, &view->page);
-    heap->shared_ns += shares ? pleat__heap_now(heap) - begun : 0;
+    heap->sharing.waited_ns += shares ? pleat__heap_now(heap) - begun : 0;
     return result;
 }
 

@@ -63,7 +63,8 @@ static pleat_result create(const pleat__policy_context *context, void **out)
         pleat__learner_init(&self->learner, context->arena, context->stats, &self->heap,
                             &context->conf, context->waits);
     if (result == PLEAT_OK && context->plan != NULL)
-        result = pleat__learner_load(&self->learner, &self->places, context->plan, context->tries);
+        result =
+            pleat__learner_load(&self->learner, &self->places, context->plan, context->guessed);
     if (result == PLEAT_OK) {
         *out = self;
         return PLEAT_OK;
@@ -417,8 +418,8 @@ static pleat_result alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, u
     }
     if (!found)
         return PLEAT_E_NOT_FOUND;
-    self->served = IN_LANE;
-    self->learner.judge.strays += item == PLEAT__NO_ITEM;
+    /* A lane takes what it has room for, requests of another job too. */
+    self->served = item == PLEAT__NO_ITEM && self->learner.trial.on ? IN_LANE | DIVERGED : IN_LANE;
     return PLEAT_OK;
 }
 

@@ -236,7 +236,7 @@ static void streams_share_no_more_where_views_cost_too_much(void **state)
         begin(&f, "pleat", 1024 * MIB, 0);
         leave_pieces(&f, cases[c].owner, MUCH);
         for (uint32_t i = 0; i < 12; i++) {
-            policy_of(&f)->heap.shared_ns += cases[c].ns;
+            policy_of(&f)->heap.sharing.waited_ns += cases[c].ns;
             pass_pieces(&f, 17 + i, cases[c].owner);
         }
         (void)gather(&f);
@@ -261,7 +261,7 @@ static void streams_that_are_refused_memory_are_not_kept_apart(void **state)
         pass_pieces(&f, 17 + i, 1);
     pleat_stats stats = pleat_stats_of(f.runtime);
     assert_true(stats.streams_ordered >= 14 && stats.stitched >= 14);
-    assert_int_equal(policy_of(&f)->heap.shared_ns, 0);
+    assert_int_equal(policy_of(&f)->heap.sharing.waited_ns, 0);
     assert_false(policy_of(&f)->heap.keeps_apart);
     end(&f);
 }

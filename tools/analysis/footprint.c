@@ -290,7 +290,7 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
     if (result == PLEAT_OK)
         result = plan_peak_of(f->plan, &f->peak);
     if (result == PLEAT_OK) {
-        plan_trial_run(f->plan, options->plan != NULL ? NULL : &made, &f->trace, 1, &f->trial);
+        plan_trial_run(f->plan, &f->trace, 1, &f->trial);
         if (options->plan == NULL)
             f->own_plan->answers_only = plan_trial_is_lost(&f->trial, 1);
     }

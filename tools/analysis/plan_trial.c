@@ -10,22 +10,19 @@
 #include <tools/replay/replay.h>
 
 #include <internal/error.h>
-#include <plan/trace/import.h>
-
 #include <stdio.h>
 #include <string.h>
 
 #define CHUNK_BYTES (2u << 20) /* of the host backend, as of GPUs */
 #define ROOM        2u         /* times the plan's memory that the device has at least */
-/* Learning does as well or better where the plan takes more of an iteration's time by more than
- * 1/SLOWER (half and twice: docs/decisions.md, D270), or takes more memory. Where over 1/NEARLY of
- * an iteration's requests change from one to the next, also where it saves less than 1/SAVED of the
- * memory while more than 1/SAVED of the requests have no place (D496), or where more than 1/NEARLY
- * have none: another run's will fit it even less (D279). Where they are the same each time those
- * without a place are an evaluation's, say (D536). */
-#define SAVED  1000u
+/* Learning does better where the plan takes more memory, or more of an iteration's time by more
+ * than 1/SLOWER (half and twice: docs/decisions.md, D270). */
 #define SLOWER 200u
+/* Where nothing marks iterations, requests that change from one to the next, or have no place,
+ * speak against a plan if they are more than 1/NEARLY of them (D500); FEW iterations say too little
+ * of that (D505). */
 #define NEARLY 16u
+#define FEW    3u
 
 static pleat_result replay(const pleat_trace *trace, const pleat_plan *plan, uint64_t device_bytes,
                            replay_result *result)
@@ -44,81 +41,29 @@ static plan_figures figures_of(const replay_result *result)
                           .driver_share = passed > 0 ? seconds / passed : 0};
 }
 
-/* What speaks against following a plan, by what a replay with it, or with its half's, takes. */
-static plan_reason loses(const plan_trial *trial, const plan_figures *with)
+/* What speaks against following a plan, by what a replay with it takes. */
+static plan_reason loses(const plan_trial *trial)
 {
-    const plan_figures *without = &trial->learned;
-    bool misses = trial->change && with->planned_share < 1 - 1.0 / SAVED;
-    uint64_t least = misses ? without->bytes / SAVED : 0;
-    if (with->bytes > without->bytes)
+    if (trial->left)
+        return PLAN_REASON_LEFT;
+    if (trial->planned.bytes > trial->learned.bytes)
         return PLAN_REASON_MEMORY;
-    if (with->bytes + least > without->bytes)
-        return PLAN_REASON_SAVING;
-    if (with->driver_share > without->driver_share + 1.0 / SLOWER)
-        return PLAN_REASON_DRIVER;
-    return trial->change && with->planned_share < 1 - 1.0 / NEARLY ? PLAN_REASON_PLACES
-                                                                   : PLAN_REASON_NONE;
+    return trial->planned.driver_share > trial->learned.driver_share + 1.0 / SLOWER
+               ? PLAN_REASON_DRIVER
+               : PLAN_REASON_NONE;
 }
 
-static pleat_result plan_half(const pleat_trace *trace, pleat_plan_options options,
-                              uint32_t iterations, pleat_plan **made)
-{
-    pleat_trace *half;
-    PLEAT_TRY(pleat__trace_beginning(trace, options.device, iterations / 2, &half));
-    pleat_result result = pleat_plan_make(half, &options, made);
-    pleat_trace_free(half);
-    return result;
-}
-
-static pleat_result replay_half(const pleat_trace *trace, const pleat_plan_options *options,
-                                uint32_t iterations, uint64_t device_bytes, plan_figures *half)
-{
-    pleat_plan *plan;
-    replay_result result;
-    PLEAT_TRY(plan_half(trace, *options, iterations, &plan));
-    pleat_result replayed = replay(trace, plan, device_bytes, &result);
-    pleat_plan_free(plan);
-    PLEAT_TRY(replayed);
-    if (result.oom)
-        return pleat__fail(PLEAT_E_OUT_OF_MEMORY, "it runs out of memory");
-    *half = figures_of(&result);
-    return PLEAT_OK;
-}
-
-/* What a plan does for requests that it was not made of, which are another run's wherever they
- * change from iteration to iteration: what one of the first half does for the whole (D292, D500).
- * A half that has no plan, or none that runs, speaks against it. */
-static void run_half(const pleat_trace *trace, const pleat_plan_options *options,
-                     uint32_t iterations, uint64_t device_bytes, plan_trial *trial)
-{
-    trial->halved = true;
-    trial->serves = replay_half(trace, options, iterations, device_bytes, &trial->half) == PLEAT_OK;
-    if (!trial->serves)
-        snprintf(trial->why_not, sizeof trial->why_not, "%s", pleat_last_error()->text);
-}
-
-/* Whether a plan of requests that change from iteration to iteration serves another run. Where
- * nothing marks iterations a half says little: it tells two of six plans that lose, and costs five
- * of twenty that gain (D500). There it is how many change that counts, from four iterations on
- * (D505). */
-static void try_changes(const pleat_trace *trace, const pleat_plan *plan,
-                        const pleat_plan_options *options, const replay_result *whole,
-                        uint64_t device_bytes, plan_trial *trial)
+/* Whether nothing marks iterations and much of one changes, or has no place: a run that loses its
+ * way then finds it late. */
+static bool is_lost_soon(const pleat_plan *plan, const replay_result *with)
 {
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
-    pleat_plan_options own = *options;
-    own.device = plan->device;
-    trial->change = summary.dynamic_requests * NEARLY > summary.iteration_requests;
-    if (summary.dynamic_requests == 0 || loses(trial, &trial->planned) != PLAN_REASON_NONE)
-        return;
-    if (!whole->marked)
-        trial->unmarked = whole->iterations > PLEAT__LEAST_PART && trial->change;
-    else if (whole->iterations / 2 >= PLEAT__LEAST_PART)
-        run_half(trace, &own, whole->iterations, device_bytes, trial);
+    return !with->marked && with->iterations > FEW &&
+           (summary.dynamic_requests * NEARLY > summary.iteration_requests ||
+            with->steady_planned_share < 1 - 1.0 / NEARLY);
 }
 
-static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan,
-                            const pleat_plan_options *options, plan_trial *trial)
+static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
 {
     uint64_t device_bytes = replay_device_bytes(trace, 0);
     replay_result with, without;
@@ -132,54 +77,47 @@ static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan,
         return PLEAT_OK;
     }
     trial->run = true;
+    trial->left = with.stats.left_at != 0;
     trial->planned = figures_of(&with);
-    trial->change = true; /* in a plan for several sizes; in others it is asked below */
     trial->learned = figures_of(&without);
-    if (options != NULL)
-        try_changes(trace, plan, options, &with, device_bytes, trial);
+    trial->unmarked = plan->recipe == NULL && is_lost_soon(plan, &with);
     return PLEAT_OK;
 }
 
 /* A plan for several sizes is laid out for the recording's, if that has but one. If it has several,
  * another run draws others: its largest is above or below the one that the plan is laid out for,
  * and either costs memory (D497). */
-static pleat_result run(const pleat_trace *trace, const pleat_plan *plan,
-                        const pleat_plan_options *options, plan_trial *trial)
+static pleat_result run(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
 {
     pleat_plan *own;
     PLEAT_TRY(replay_plan_for(trace, plan, &own));
     trial->sizes = plan->recipe != NULL && own == NULL;
-    pleat_result result =
-        run_all(trace, own != NULL ? own : plan, plan->recipe == NULL ? options : NULL, trial);
+    pleat_result result = run_all(trace, own != NULL ? own : plan, trial);
     pleat_plan_free(own);
     return result;
 }
 
 /* A recording that cannot be replayed here costs no plan: it is written all the same. */
-void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
-                    const pleat_trace *const *traces, uint32_t count, plan_trial *trials)
+void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, uint32_t count,
+                    plan_trial *trials)
 {
     memset(trials, 0, count * sizeof *trials);
     for (uint32_t i = 0; i < count; i++) {
         if (plan->chunk_bytes != CHUNK_BYTES)
             strcpy(trials[i].why_not, "no GPU has such chunks");
-        else if (run(traces[i], plan, options, &trials[i]) != PLEAT_OK)
+        else if (run(traces[i], plan, &trials[i]) != PLEAT_OK)
             snprintf(trials[i].why_not, sizeof trials[i].why_not, "%s", pleat_last_error()->text);
     }
 }
 
 static plan_reason reason_of(const plan_trial *trial)
 {
-    plan_reason found = trial->run ? loses(trial, &trial->planned) : PLAN_REASON_NONE;
+    plan_reason found = trial->run ? loses(trial) : PLAN_REASON_NONE;
     if (!trial->run || found != PLAN_REASON_NONE)
         return found;
     if (trial->sizes)
         return PLAN_REASON_SIZES;
-    if (trial->unmarked)
-        return PLAN_REASON_CHANGES;
-    return trial->halved && (!trial->serves || loses(trial, &trial->half) != PLAN_REASON_NONE)
-               ? PLAN_REASON_HALF
-               : PLAN_REASON_NONE;
+    return trial->unmarked ? PLAN_REASON_CHANGES : PLAN_REASON_NONE;
 }
 
 static const struct {
@@ -190,16 +128,9 @@ static const struct {
 #undef REASON
 };
 
-const char *plan_trial_sentence(const plan_trial *trial, char text[PLAN_SENTENCE])
+const char *plan_trial_sentence(const plan_trial *trial)
 {
-    plan_reason reason = reason_of(trial);
-    char why[PLAN_SENTENCE / 2];
-    const char *half = !trial->serves
-                           ? cli_plain(trial->why_not, strlen(trial->why_not), why, sizeof why)
-                           : reasons[loses(trial, &trial->half)].sentence;
-    snprintf(text, PLAN_SENTENCE, "%s%s", reasons[reason].sentence,
-             reason == PLAN_REASON_HALF ? half : "");
-    return text;
+    return reasons[reason_of(trial)].sentence;
 }
 
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
@@ -214,7 +145,7 @@ bool plan_trial_is_lost(const plan_trial *trials, uint32_t count)
 
 void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_t count)
 {
-    char planned[48], learned[48], sentence[PLAN_SENTENCE];
+    char planned[48], learned[48];
     for (uint32_t i = 0; i < count; i++) {
         const plan_trial *trial = &trials[i];
         if (!trial->run) {
@@ -227,13 +158,8 @@ void plan_trial_text(const plan_trial *trials, const char *const *names, uint32_
                trial->planned.planned_share * 100, trial->planned.driver_share * 100,
                cli_format_size(trial->learned.bytes, learned, sizeof learned),
                trial->learned.driver_share * 100);
-        if (trial->serves)
-            printf("its requests change: with a plan of its first half it takes %s (%.1f %% of "
-                   "requests planned, %.1f %% of the time in the driver)\n",
-                   cli_format_size(trial->half.bytes, planned, sizeof planned),
-                   trial->half.planned_share * 100, trial->half.driver_share * 100);
         if (reason_of(trial) != PLAN_REASON_NONE)
-            printf("this speaks against the plan: %s\n", plan_trial_sentence(trial, sentence));
+            printf("this speaks against the plan: %s\n", plan_trial_sentence(trial));
     }
     if (plan_trial_is_lost(trials, count))
         puts("THE PLAN IS NOT FOLLOWED: it answers questions, and a job that is given it learns as "
@@ -249,11 +175,6 @@ void plan_trial_members(json_writer *json, const plan_trial *trial)
         json_double(json, "planned_share", trial->planned.planned_share);
         json_double(json, "planned_driver_share", trial->planned.driver_share);
         json_double(json, "learned_driver_share", trial->learned.driver_share);
-        if (trial->serves) {
-            json_uint(json, "half_planned_bytes", trial->half.bytes);
-            json_double(json, "half_planned_share", trial->half.planned_share);
-            json_double(json, "half_planned_driver_share", trial->half.driver_share);
-        }
         plan_reason reason = reason_of(trial);
         json_bool(json, "learning_is_better", reason != PLAN_REASON_NONE);
         if (reason != PLAN_REASON_NONE)

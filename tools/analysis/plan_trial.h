@@ -17,25 +17,16 @@ typedef struct plan_figures {
     double driver_share;
 } plan_figures;
 
-/* Why a plan is not followed. X(id, name in JSON, what is said of it): the first that is so. In the
- * last one what is said of the plan of the half follows. */
+/* Why a plan is not followed. X(id, name in JSON, what is said of it): the first that is so. */
 #define PLAN_REASONS(X)                                                                            \
     X(NONE, "", "")                                                                                \
+    X(LEFT, "left", "it does not fit the recording, and is left as another job's would be")        \
     X(MEMORY, "memory", "with it the job takes more memory than where Pleat learns")               \
-    X(SAVING, "saving",                                                                            \
-      "it saves less than a thousandth of what the job takes where Pleat learns, and has no "      \
-      "place for more than a thousandth of the requests")                                          \
     X(DRIVER, "driver", "with it more of the job's time passes in the driver, by over 0.5 %")      \
-    X(PLACES, "places",                                                                            \
-      "it has no place for more than a sixteenth of the requests, and as many change")             \
     X(SIZES, "sizes",                                                                              \
       "another run has other requests, since the recording's iterations are of several sizes")     \
     X(CHANGES, "changes",                                                                          \
-      "another run has other requests, since over a sixteenth of an iteration's change and "       \
-      "nothing marks iterations")                                                                  \
-    X(HALF, "half",                                                                                \
-      "another run has other requests, and a plan of the recording's first half does not serve "   \
-      "the whole: ")
+      "nothing marks iterations, and over a sixteenth of the requests change or have no place")
 
 typedef enum plan_reason {
 #define PLAN_REASON_ID(id, name, sentence) PLAN_REASON_##id,
@@ -48,25 +39,21 @@ typedef enum plan_reason {
 
 /* Of one recording. */
 typedef struct plan_trial {
-    bool run;    /* false: no replay holds it, see why_not */
-    bool change; /* over a sixteenth of its iteration's requests, from one to the next */
+    bool run;  /* false: no replay holds it, see why_not */
+    bool left; /* while it was on trial (runtime/learn/trial.h) */
     /* Another run has other requests: */
     bool sizes;    /* its iterations are of several values of the plan's parameter */
     bool unmarked; /* many requests change, and nothing marks iterations */
-    bool halved;   /* a plan of the first half of its iterations was tried on all of them */
-    bool serves;   /* that one could be made, and `half` is what it takes */
-    plan_figures planned, learned, half; /* with the plan, without one, with the half's */
-    char why_not[160];                   /* no replay, or no plan of the half */
+    plan_figures planned, learned; /* with the plan, without one */
+    char why_not[160];
 } plan_trial;
 
 /* Replays each trace with the plan (laid out for the trace's size, where it is for several) and
- * without. One that pays and whose requests change from one marked iteration to the next is tried
- * with a plan of its first half too, made with the same options. */
-void plan_trial_run(const pleat_plan *plan, const pleat_plan_options *options,
-                    const pleat_trace *const *traces, uint32_t count, plan_trial *trials);
+ * without. */
+void plan_trial_run(const pleat_plan *plan, const pleat_trace *const *traces, uint32_t count,
+                    plan_trial *trials);
 /* What speaks against following the plan, by one recording, in a sentence without its end. */
-#define PLAN_SENTENCE 512 /* bytes */
-const char *plan_trial_sentence(const plan_trial *trial, char text[PLAN_SENTENCE]);
+const char *plan_trial_sentence(const plan_trial *trial);
 /* Whether every recording that was replayed speaks against it, if there is one. */
 bool plan_trial_is_lost(const plan_trial *trials, uint32_t count);
 

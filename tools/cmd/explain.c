@@ -211,7 +211,7 @@ static void say_what_fits(const footprint *f, const growth *g)
 /* What `pleat plan` says of its plan, by the same trial. */
 static void say_plan(const footprint *f)
 {
-    char sizes[3][48], sentence[PLAN_SENTENCE];
+    char sizes[3][48];
     if (f->plan == NULL) {
         printf("  There is no plan of it: %s.\n", f->why_no_plan);
         return;
@@ -232,8 +232,7 @@ static void say_plan(const footprint *f)
     if (advice_has_plan(f))
         puts(".");
     else
-        printf(". A run would not follow the plan: %s.\n",
-               plan_trial_sentence(&f->trial, sentence));
+        printf(". A run would not follow the plan: %s.\n", plan_trial_sentence(&f->trial));
 }
 
 static void say_advice(const options *o, const footprint *f, const growth *g)

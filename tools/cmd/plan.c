@@ -485,7 +485,7 @@ static int plan(void *self, pleat_trace *trace, int device)
     double seconds = (double)(clock_now() - start) * 1e-9;
     progress_whole_end();
     if (result == PLEAT_OK && !arguments->no_replay)
-        plan_trial_run(made.plan, &arguments->plan, made.traces, made.trace_count, made.trials);
+        plan_trial_run(made.plan, made.traces, made.trace_count, made.trials);
     if (result == PLEAT_OK)
         made.plan->answers_only = plan_trial_is_lost(made.trials, made.trace_count);
     if (result == PLEAT_OK && arguments->output != NULL)

@@ -355,28 +355,6 @@ static void keep_plan_that_takes_more_than_learning_is_none(void **state)
     assert_int_equal(count_plans(), 0);
 }
 
-/* A plan of these iterations serves them as well as learning does, but one of the first half takes
- * more for all of them, or this one where the largest do not come. */
-static void keep_plan_that_serves_no_other_sizes_is_none(void **state)
-{
-    (void)state;
-    test_of_one_thread();
-    test_random random = {385};
-    const job_shape shape = job_shape_make(1, 1);
-    job j;
-    job_start_with(&j, "pleat", NULL, 0, KEEP);
-    for (int n = 0; n < 8; n++) {
-        job_shape now = shape;
-        uint64_t times = 1 + test_random_below(&random, 9);
-        for (uint32_t i = 0; i < JOB_REQUESTS; i += 16)
-            now.bytes[i] *= times;
-        iterate(&j, &now, 1, true);
-    }
-    assert_result(pleat_keep_plan(j.runtime), PLEAT_E_LIMIT);
-    finish_run(&j);
-    assert_int_equal(count_plans(), 0);
-}
-
 /* Plans that were used stay, and those that were not go first. */
 static void keep_plan_that_fits_counts_as_used(void **state)
 {
@@ -619,7 +597,6 @@ int main(void)
         CACHE_TEST(keep_job_without_marks_keeps_at_its_end),
         CACHE_TEST(keep_plan_that_was_asked_for_too_early_comes_later),
         CACHE_TEST(keep_plan_that_takes_more_than_learning_is_none),
-        CACHE_TEST(keep_plan_that_serves_no_other_sizes_is_none),
         CACHE_TEST(keep_plan_that_fits_counts_as_used),
         CACHE_TEST(keep_ranks_and_devices_have_plans_of_their_own),
         CACHE_TEST(keep_says_why_nothing_was_kept),

@@ -195,7 +195,7 @@ static void learner_keeps_streams_apart_without_marks_too(void **state)
         for (uint64_t n = 0; n < 40; n++) {
             job_shape other = job_shape_make(60 + n, 1);
             assert_false(learner_of(&j)->heap->keeps_apart);
-            learner_of(&j)->heap->shared_ns += n == 39 ? 300000000 : 0;
+            learner_of(&j)->heap->sharing.waited_ns += n == 39 ? 300000000 : 0;
             if (marked)
                 run(&j, &other, 1);
             else
@@ -327,21 +327,24 @@ static void learner_resumes_a_plan_file_where_its_requests_come_again(void **sta
     pleat_plan_free(plan);
 }
 
-/* What a program does before its first mark, loading weights say, is no iteration. */
-static void learner_judges_no_plan_file_by_what_comes_before_marks(void **state)
+/* In the plan's beginning it would be suspended. */
+static void learner_leaves_a_plan_file_where_its_job_begins_otherwise(void **state)
 {
     (void)state;
     job j;
     job_shape shape = job_shape_make(7, 1);
     pleat_plan *plan = plan_of(&shape, NULL);
     job_start(&j, "pleat", plan, 0);
-    for (uint32_t i = 0; i < 200; i++) {
+    for (uint32_t i = 0; i < 64; i++) {
+        assert_ptr_not_equal(learner_of(&j)->schedule, NULL);
         job_tensor other = job_alloc(&j, 2000001 + i, 0);
         job_free(&j, &other);
     }
-    assert_ok(pleat_mark(j.runtime));
-    assert_int_equal(learner_of(&j)->judge.strikes, 0);
-    assert_true(learner_of(&j)->iteration_until == UINT64_MAX);
+    assert_int_equal(pleat_stats_of(j.runtime).left_at, 64);
+    run(&j, &shape, 6);
+    assert_ptr_not_equal(learner_of(&j)->schedule, NULL);
+    assert_true(learner_of(&j)->schedule->learned);
+    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
     finish(&j);
     pleat_plan_free(plan);
 }
@@ -361,32 +364,6 @@ static void learner_keeps_no_plan_file_for_what_comes_before_marks(void **state)
     pleat_plan_free(plan);
 }
 
-/* What is learned then is not held against the plan. */
-static void learner_ends_the_trial_of_a_plan_file_that_it_leaves(void **state)
-{
-    (void)state;
-    job j;
-    job_shape shape = job_shape_make(8, 1);
-    pleat_plan *plan = plan_of(&shape, NULL);
-    job_start(&j, "pleat", plan, 0);
-    pleat__learner *learner = learner_of(&j);
-    pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan);
-    learner->trial.most = learner->trial.apart = UINT64_MAX; /* it would go on */
-    assert_ok(pleat_mark(j.runtime));
-    learner->judge.strikes = 3;
-    job_tensor first = job_alloc(&j, shape.bytes[0], 0);
-    job_free(&j, &first);
-    evaluate(&j, 63); /* one more suspends the plan, which ends a trial as well */
-    assert_true(learner->trial.on);
-    assert_ok(pleat_mark(j.runtime));
-    assert_int_equal(caused(&j, PLEAT__CAUSE_misfit), 1);
-    assert_false(learner->trial.on);
-    run(&j, &shape, 4);
-    assert_planned(&j, &shape, 3);
-    finish(&j);
-    pleat_plan_free(plan);
-}
-
 static void learner_keeps_a_plan_file_that_served(void **state)
 {
     (void)state;
@@ -394,9 +371,8 @@ static void learner_keeps_a_plan_file_that_served(void **state)
     job_shape shape = job_shape_make(7, 2), other = job_shape_make(47, 1);
     pleat_plan *plan = plan_of(&shape, NULL);
     job_start(&j, "pleat", plan, 0);
-    /* Something else comes first, and later. */
-    run(&j, &other, 1);
     run(&j, &shape, 2);
+    /* Something else comes later. */
     run(&j, &other, 20);
     run(&j, &shape, 6);
     assert_planned(&j, &shape, 4);
@@ -406,7 +382,6 @@ static void learner_keeps_a_plan_file_that_served(void **state)
     pleat_plan_free(plan);
 }
 
-/* So few that an iteration of them says nothing about a plan. */
 #define KEPT 60u
 
 /* Another job comes, for which the plan is left; what lived then is read again, and freed. */
@@ -539,9 +514,8 @@ int main(void)
         cmocka_unit_test(learner_leaves_a_plan_file_of_another_job),
         cmocka_unit_test(learner_learns_nothing_beside_a_plan_file),
         cmocka_unit_test(learner_resumes_a_plan_file_where_its_requests_come_again),
-        cmocka_unit_test(learner_judges_no_plan_file_by_what_comes_before_marks),
+        cmocka_unit_test(learner_leaves_a_plan_file_where_its_job_begins_otherwise),
         cmocka_unit_test(learner_keeps_no_plan_file_for_what_comes_before_marks),
-        cmocka_unit_test(learner_ends_the_trial_of_a_plan_file_that_it_leaves),
         cmocka_unit_test(learner_keeps_a_plan_file_that_served),
         cmocka_unit_test(learner_leaves_what_lies_in_a_plan_file),
         cmocka_unit_test(learner_leaves_what_lies_across_homes_in_any_order),

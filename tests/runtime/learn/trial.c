@@ -39,7 +39,7 @@ static void begin(fixture *f)
         f->items[i] = (pleat__expected){.bytes = sizes[i] * MIB};
     assert_ok(pleat__arena_create(&f->arena));
     assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 3, 5));
-    pleat__trial_begin(&f->trial, f->arena, &f->matcher, &plan);
+    pleat__trial_begin(&f->trial, f->arena, &f->matcher, &plan, true);
 }
 
 static void end(fixture *f)
