@@ -201,8 +201,7 @@ class Files(unittest.TestCase):
         two = job()
         two["device_traces"][1] = [event("alloc", 5, 6)]
         path, dump = self.path("two.pickle", pickle.dumps(two)), self.root / "dump-%d.json"
-        self.run_pleat("import", path, "--device", 0, "-o", self.root / "zero.trace")
-        done = self.run_pleat("replay", path, "-a", self.root / "zero.trace", "--dump", dump, "--json", code=3)
+        done = self.run_pleat("replay", path, "--repeat", 11, "--dump", dump, "--json", code=3)
         told = json.loads(done.stdout)["devices"]
         self.assertEqual((list(told["0"])[:1], told["1"]), (["policy"], None), done.stderr)
         self.assertTrue((self.root / "dump-0.json").is_file())
@@ -268,12 +267,12 @@ class Files(unittest.TestCase):
         says = f"'{log}': this is a log of a run; a trace or a recording is wanted ('pleat top' shows a log, and 'pleat report --log' draws it)\n"
         for command in (["import", log], ["explain", log], ["explain", recording, log], ["plan", log], ["plan", recording, log],
                         ["plan", log, "--device", 0], ["compare", log], ["compare", recording, log], ["replay", log],
-                        ["replay", recording, "-a", log], ["report", log, "-o", self.root / "x"], ["export", log, "-f", "csv", "-o", "x"],
-                        ["verify", plan, "--trace", log], ["bench", "plan", log], ["bench", "requests", log]):
+                        ["report", log, "-o", self.root / "x"], ["export", log, "-f", "csv", "-o", "x"],
+                        ["verify", plan, "--trace", log], ["bench", "plan", log]):
             self.assertIn(says, self.run_pleat(*command, code=3).stderr)
         zipped = self.path("run.log.gz", gzip.compress(log.read_bytes()))
         says = f"'{zipped}': this is a gzipped log of a run; a trace or a recording is wanted (gunzip it first: 'pleat top' shows "
-        for command in (["import", zipped], ["plan", zipped, "--device", 0], ["replay", recording, "-a", zipped],
+        for command in (["import", zipped], ["plan", zipped, "--device", 0], ["replay", zipped],
                         ["verify", plan, "--trace", zipped], ["bench", "plan", zipped]):
             self.assertIn(says, self.run_pleat(*command, code=3).stderr)
         for command in (["top", "--once", zipped], ["report", "-j", "--log", zipped]):
@@ -311,8 +310,8 @@ class Files(unittest.TestCase):
         for command in ("import", "replay", "explain"):
             self.refused(plan, "this is a plan", command=command)
         self.refused(trace, "this is not a pleat plan file, but a pleat trace; a plan is what", command="verify")
-        for command in ("replay", "compare", "bench requests"):
-            done = self.run_pleat(*command.split(), trace, "--plan", trace, code=3)
+        for command in ("replay", "compare"):
+            done = self.run_pleat(command, trace, "--plan", trace, code=3)
             self.assertIn(f"'{trace}': record 0 at byte 0: this is not a pleat plan file, but a pleat trace; a plan is "
                           "what save_plan or `pleat plan` writes", done.stderr)
         self.refused(self.path("empty"), "the file is empty, and no pleat plan", command="verify")

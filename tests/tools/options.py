@@ -20,7 +20,7 @@ COMMANDS = {  # what each takes besides options
     "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
     "remat": "one operator log", "report": "one trace", "verify": "one plan", "bench alloc": None,
-    "bench pause": None, "bench plan": "one FILE or more", "bench requests": "one trace", "bench turns": None, "bench vmm": None,
+    "bench pause": None, "bench plan": "one FILE or more", "bench turns": None, "bench vmm": None,
     "top": "?", "version": None,
 }
 
@@ -212,8 +212,8 @@ class Options(unittest.TestCase):
                 self.assertIn("does not fit under Pleat", done.stdout)
 
     def test_a_choice_that_is_none_is_named_with_those_there_are(self):
-        for line, text in [("bench foo", "there is no measurement 'foo'; there are: alloc pause plan requests turns vmm"),
-                           ("bench requets", "did you mean 'requests'?"),
+        for line, text in [("bench foo", "there is no measurement 'foo'; there are: alloc pause plan turns vmm"),
+                           ("bench paus", "did you mean 'pause'?"),
                            ("plans foo", "there is no command 'foo'; there are: list show remove"),
                            ("plans shw", "there are: list show remove; did you mean 'show'?"),
                            ("plans show", "show takes one PLAN"), ("plans remove", "remove takes a PLAN or more"),
@@ -232,12 +232,6 @@ class Options(unittest.TestCase):
         table.write("id,lower,upper,size\n" + lines)
         table.flush()
         return table.name
-
-    def test_requests_of_one_iteration_have_no_table(self):
-        """It once was a heading without rows."""
-        done = run("bench requests", self.table("1,0,5,52428800\n2,1,7,104857600\n"))
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, r"\AThere is no iteration to time: .*\. Record two or more\.\n\Z")
 
     def test_sizes_that_show_no_microbatch_name_the_recordings(self):
         path = self.table("1,0,5,52428800\n2,1,7,104857600\n")

@@ -386,6 +386,27 @@ static void host_clock_by_hand(void **state)
     pleat_vmm_destroy(&vmm);
 }
 
+static void host_counts_the_most_that_was_mapped(void **state)
+{
+    (void)state;
+    pleat_vmm vmm;
+    pleat_va va;
+    pleat_handle handle;
+    uint64_t bytes;
+    assert_ok(pleat_vmm_host(NULL, &vmm));
+    assert_ok(vmm.ops->reserve(vmm.self, 0, 16 * MIB, 0, &va));
+    assert_ok(vmm.ops->create(vmm.self, 0, 4 * MIB, 0, &handle));
+    assert_ok(vmm.ops->map(vmm.self, va, 4 * MIB, handle));
+    assert_ok(vmm.ops->map(vmm.self, va + 8 * MIB, 4 * MIB, handle));
+    assert_result(vmm.ops->map(vmm.self, va + 6 * MIB, 4 * MIB, handle), PLEAT_E_INVALID);
+    assert_ok(vmm.ops->unmap(vmm.self, va, 4 * MIB));
+    assert_ok(vmm.ops->unmap(vmm.self, va + 8 * MIB, 4 * MIB));
+    assert_ok(vmm.ops->map(vmm.self, va + 4 * MIB, 4 * MIB, handle));
+    assert_ok(pleat__host_most_mapped(&vmm, &bytes));
+    assert_int_equal(bytes, 8 * MIB);
+    pleat_vmm_destroy(&vmm);
+}
+
 static void host_models_what_calls_would_cost(void **state)
 {
     (void)state;
@@ -460,9 +481,10 @@ static void host_refuses_odd_options(void **state)
         assert_result(pleat_vmm_host(&options, &vmm), PLEAT_E_INVALID);
         assert_non_null(strstr(pleat_last_error()->text, "device_bytes"));
     }
-    uint64_t ns;
+    uint64_t ns, bytes;
     pleat_vmm other = {0};
     assert_result(pleat__host_modelled_ns(&other, &ns, NULL), PLEAT_E_INVALID);
+    assert_result(pleat__host_most_mapped(&other, &bytes), PLEAT_E_INVALID);
 }
 
 /* As batch systems limit it. A kernel that were asked would end the process. */
@@ -554,6 +576,7 @@ int main(void)
         cmocka_unit_test(host_copies_that_nobody_waited_for_never_come),
         cmocka_unit_test(host_streams_by_hand),
         cmocka_unit_test(host_clock_by_hand),
+        cmocka_unit_test(host_counts_the_most_that_was_mapped),
         cmocka_unit_test(host_models_what_calls_would_cost),
         cmocka_unit_test(host_reserve_beyond_all_addresses_is_told),
         cmocka_unit_test(host_refuses_odd_options),

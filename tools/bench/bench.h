@@ -11,7 +11,6 @@
     X(alloc, "allocations and frees, policy beside policy")                                        \
     X(pause, "pinned host memory, copies, pause and resume")                                       \
     X(plan, "the planner: what it reaches, and how fast")                                          \
-    X(requests, "a recorded job's allocations and frees, iteration by iteration")                  \
     X(turns, "a trainer that gives its memory back in turns")                                      \
     X(vmm, "memory verbs, aliases, a plan's start-up, launches beside a mapper")
 

@@ -140,10 +140,10 @@ static void print_json(const options *o, const replay_result *results)
         json_object(&json, NULL);
         json_string(&json, "policy", results[i].policy);
         json_double(&json, "planned_share", results[i].steady_planned_share);
-        json_double(&json, "alloc_ns", results[i].alloc_ns);
-        json_double(&json, "alloc_p99_ns", results[i].alloc_p99_ns);
-        json_double(&json, "free_ns", results[i].free_ns);
-        json_double(&json, "free_p99_ns", results[i].free_p99_ns);
+        json_double(&json, "alloc_ns", results[i].timed.alloc_ns);
+        json_double(&json, "alloc_p99_ns", results[i].timed.alloc_p99_ns);
+        json_double(&json, "free_ns", results[i].timed.free_ns);
+        json_double(&json, "free_p99_ns", results[i].timed.free_p99_ns);
         json_uint(&json, "metadata_bytes", results[i].stats.metadata_bytes);
         json_double(&json, "efficiency", results[i].steady_efficiency);
         json_end_object(&json);
@@ -165,10 +165,10 @@ static void print_table(const options *o, const replay_result *results)
         const replay_result *r = &results[i];
         cli_table_cell(&table, 0, "%s", r->policy);
         cli_table_cell(&table, 1, "%.1f %%", r->steady_planned_share * 100);
-        cli_table_cell(&table, 2, "%.0f", r->alloc_ns);
-        cli_table_cell(&table, 3, "%.0f", r->alloc_p99_ns);
-        cli_table_cell(&table, 4, "%.0f", r->free_ns);
-        cli_table_cell(&table, 5, "%.0f", r->free_p99_ns);
+        cli_table_cell(&table, 2, "%.0f", r->timed.alloc_ns);
+        cli_table_cell(&table, 3, "%.0f", r->timed.alloc_p99_ns);
+        cli_table_cell(&table, 4, "%.0f", r->timed.free_ns);
+        cli_table_cell(&table, 5, "%.0f", r->timed.free_p99_ns);
         cli_table_cell(&table, 6, "%s",
                        cli_format_size(r->stats.metadata_bytes, size, sizeof size));
     }

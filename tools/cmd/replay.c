@@ -20,7 +20,6 @@ typedef struct options {
     const char *trace;
     const char *plan;
     const char *dump;
-    const char *other;
     const char *device;
     bool json;
 } options;
@@ -85,25 +84,19 @@ static void print_table(const replay_result *r)
     if (r->late_iterations > 0)
         row_number(&table, "  from the 31st iteration on",
                    (double)r->late_driver_calls / r->late_iterations, "");
-    row_number(&table, "median allocation", r->alloc_ns, " ns");
-    row_number(&table, "median free", r->free_ns, " ns");
+    row_number(&table, "median allocation", r->timed.alloc_ns, " ns");
+    row_number(&table, "median free", r->timed.free_ns, " ns");
     if (r->canary) {
         cli_table_count(&table, "canary errors", r->canary_errors);
         cli_table_size(&table, "canary visits a page every", r->canary_stride_bytes);
     }
-    if (r->repeats.count > 0) {
-        cli_table_count(&table, "repeats", r->repeats.count);
-        cli_table_size(&table, "  physical after ten", r->repeats.early.physical_bytes);
-        cli_table_size(&table, "  physical at the end", r->repeats.late.physical_bytes);
-        cli_table_size(&table, "  metadata after ten", r->repeats.early.metadata_bytes);
-        cli_table_size(&table, "  metadata at the end", r->repeats.late.metadata_bytes);
-        cli_table_text(&table, "  unchanged", r->repeats.unchanged ? "yes" : "no");
-    }
-    for (uint32_t i = 0; i < r->visits.count; i++) {
-        char name[48];
-        snprintf(name, sizeof name, "visit %u of the %s: planned", i + 1,
-                 i % 2 == 0 ? "one" : "other");
-        row_number(&table, name, 100 * r->visits.planned_share[i], " %");
+    if (r->timed.repeats.count > 0) {
+        cli_table_count(&table, "repeats", r->timed.repeats.count);
+        cli_table_size(&table, "  physical after ten", r->timed.repeats.early.physical_bytes);
+        cli_table_size(&table, "  physical at the end", r->timed.repeats.late.physical_bytes);
+        cli_table_size(&table, "  metadata after ten", r->timed.repeats.early.metadata_bytes);
+        cli_table_size(&table, "  metadata at the end", r->timed.repeats.late.metadata_bytes);
+        cli_table_text(&table, "  unchanged", r->timed.repeats.unchanged ? "yes" : "no");
     }
     cli_table_end(&table, stdout);
 }
@@ -127,16 +120,15 @@ static int finish(const options *o, const replay_result *r)
         fprintf(stderr, "pleat replay: %s\n", r->oom_text);
     if (r->oom)
         return CLI_OUT_OF_MEMORY;
-    bool grew = r->repeats.count > 0 && !r->repeats.unchanged;
+    bool grew = r->timed.repeats.count > 0 && !r->timed.repeats.unchanged;
     return r->canary_errors > 0 || grew ? CLI_NO : CLI_DONE;
 }
 
 static pleat_result run(const options *o, const replay_options *asked, const pleat_trace *trace,
                         replay_result *r)
 {
-    const char *const paths[] = {o->trace, o->other};
     pleat_result result = replay_run(trace, asked, r);
-    return result == PLEAT_E_INPUT ? cli_in_files(result, paths, o->other != NULL ? 2 : 1) : result;
+    return result == PLEAT_E_INPUT ? cli_in_files(result, &o->trace, 1) : result;
 }
 
 /* And writes what the run dumps, where it went well. */
@@ -161,15 +153,10 @@ static int replay(void *self, pleat_trace *trace, int device)
 {
     const options *o = self;
     replay_options asked = o->replay;
-    pleat_trace *other = NULL;
     pleat_plan *plan = NULL;
     replay_result r;
-    pleat_result result = PLEAT_OK;
-    if (o->other != NULL)
-        result = device_import(o->other, device, NULL, &other);
-    asked.other = other;
-    if (result == PLEAT_OK)
-        result = replay_plan_open(trace, asked.policy, o->plan, &plan);
+    (void)device;
+    pleat_result result = replay_plan_open(trace, asked.policy, o->plan, &plan);
     asked.plan = plan;
     if (plan != NULL && plan->answers_only && !o->json)
         puts("The plan " PLAN_IS_NOT_FOLLOWED ".");
@@ -177,7 +164,6 @@ static int replay(void *self, pleat_trace *trace, int device)
         result = run_and_dump(o, &asked, trace, &r);
     int code = result == PLEAT_OK ? finish(o, &r) : cli_failed("replay", result);
     pleat_plan_free(plan);
-    pleat_trace_free(other);
     pleat_trace_free(trace);
     return code;
 }
@@ -200,8 +186,6 @@ int cli_replay(int argc, char **argv)
                     "pattern that is verified when it is freed"),
         OPTION_COUNT('r', "repeat", &o.replay.repeat, "N", REPLAY_REPEATS_EARLY + 1, 1000000,
                      "then the last whole iteration N times: nothing may grow after ten"),
-        OPTION_TEXT('a', "alternate", &o.other, "TRACE",
-                    "then the last whole iterations of both traces in turn, in visits of 50"),
         OPTION_FLAG('n', "no-marks", &o.replay.no_marks,
                     "do not tell the allocator where iterations and phases begin: it has to\nfind "
                     "out; figures count the recording's iterations all the same"),
@@ -228,18 +212,14 @@ int cli_replay(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
-    code = cli_take_input("replay", &o.other);
-    if (code != CLI_DONE)
-        return code;
     if (pleat__policy_find(o.replay.policy) == NULL)
         return replay_refuse_policy("replay", o.replay.policy);
     if (strcmp(o.plan, "auto") != 0 && !replay_follows_plans(o.replay.policy))
         return cli_bad_use("replay", "the policy '%s' follows no plan: leave --plan out",
                            o.replay.policy);
-    const char *const inputs[] = {o.trace, o.other, strcmp(o.plan, "auto") == 0 ? NULL : o.plan};
-    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-        if (inputs[i] != NULL && devices_overwrite("replay", inputs[i], o.dump) != CLI_DONE)
-            return CLI_BAD_USE;
+    if (devices_overwrite("replay", o.trace, o.dump) != CLI_DONE ||
+        (strcmp(o.plan, "auto") != 0 && devices_overwrite("replay", o.plan, o.dump) != CLI_DONE))
+        return CLI_BAD_USE;
     o.replay.cuda = strcmp(backend, "cuda") == 0;
     return devices_run(&(device_run){.command = "replay",
                                      .path = o.trace,

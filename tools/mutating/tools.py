@@ -86,8 +86,6 @@ MUTANTS = (
      "tools/replay/log_kind.c", "gzdirect(file) ?", "gzdirect(file) || true ?", "command_files"),
     ("device-null", "a device whose run failed is null in JSON",
      "tools/replay/devices.c", "kept.bytes : \"null\"", "kept.bytes : \"\"", "command_files"),
-    ("virtual-at-once", "virtual memory is counted when it is mapped",
-     "tools/replay/timed_vmm.c", "while (now > most && ", "while (now > most + now && ", "compare"),
     # ---- commands ----
     ("max-blamed", "a --max is too large only where the traces make a plan without it",
      "tools/cmd/plan.c", "return made_without ? ", "return !made_without ? ", "command_elastic"),

@@ -74,6 +74,8 @@ MUTANTS = (
     ("rest-mends", "what a failed unmap has unmapped is mapped again, also after a second failure",
      "vmm/space_rest.c", "#define MENDS_MOST 3", "#define MENDS_MOST 1", "vmm_sweep"),
     # ---- backends ----
+    ("virtual-at-once", "addresses are counted when they are mapped, and the most is kept",
+     "vmm/host/host_map.c", "if (host->shadow.mapped_pages > host->most_mapped_pages)", "if (true)", "vmm_host"),
     ("cuda-event-kept", "an event that could not be destroyed is still one",
      "vmm/cuda.c", "    if (result == PLEAT_OK)\n        pleat__arena_free(cuda->arena, found);",
      "    pleat__arena_free(cuda->arena, found);", "vmm_cuda"),

@@ -14,7 +14,7 @@ static void json_stats(json_writer *json, const char *key, const pleat_stats *st
     json_end_object(json);
 }
 
-void replay_times_json(json_writer *json, const replay_times *times)
+static void json_times(json_writer *json, const replay_times *times)
 {
     json_uint(json, "calls", times->calls);
     json_double(json, "call_seconds", times->ns * 1e-9);
@@ -37,11 +37,11 @@ static void json_calls(json_writer *json, const char *key, const call_figures *c
 
 static void json_processor(json_writer *json, const replay_result *r)
 {
-    json_calls(json, "processor", &r->calls);
-    json_calls(json, "steady_processor", &r->steady_calls);
+    json_calls(json, "processor", &r->timed.calls);
+    json_calls(json, "steady_processor", &r->timed.steady_calls);
     json_array(json, "longest_calls_ns");
     for (uint32_t i = 0; i < CALL_TIMES_LONGEST; i++)
-        json_uint(json, NULL, r->longest_calls_ns[i]);
+        json_uint(json, NULL, r->timed.longest_calls_ns[i]);
     json_end_array(json);
     json_double(json, "recorded_seconds", r->recorded_seconds);
     json_double(json, "steady_recorded_seconds", r->steady_recorded_seconds);
@@ -75,10 +75,6 @@ void replay_json(json_writer *json, const replay_result *r)
     json_uint(json, "divergences", r->stats.divergences);
     json_uint(json, "returns", r->stats.returns);
     json_uint(json, "driver_calls", r->stats.driver_calls);
-    if (r->steady_iterations > 0 && r->iterations > 2) {
-        json_uint(json, "second_driver_calls", r->first_iterations[1].driver_calls);
-        json_double(json, "second_driver_seconds", r->first_iterations[1].driver_ns * 1e-9);
-    }
     json_array(json, "first_iterations");
     for (uint32_t i = 0; i < r->first_count; i++) {
         json_object(json, NULL);
@@ -89,7 +85,7 @@ void replay_json(json_writer *json, const replay_result *r)
         json_uint(json, "creates", r->first_iterations[i].creates);
         json_uint(json, "stitched", r->first_iterations[i].stitched);
         json_double(json, "waited_seconds", (double)r->first_iterations[i].waited_ns * 1e-9);
-        replay_times_json(json, &r->first_times[i]);
+        json_times(json, &r->timed.first[i]);
         json_end_object(json);
     }
     json_end_array(json);
@@ -116,32 +112,20 @@ void replay_json(json_writer *json, const replay_result *r)
     json_bool(json, "canary", r->canary);
     json_uint(json, "canary_errors", r->canary_errors);
     json_uint(json, "canary_stride_bytes", r->canary_stride_bytes);
-    json_double(json, "alloc_ns", r->alloc_ns);
-    json_double(json, "free_ns", r->free_ns);
-    json_double(json, "alloc_p99_ns", r->alloc_p99_ns);
-    json_double(json, "free_p99_ns", r->free_p99_ns);
+    json_double(json, "alloc_ns", r->timed.alloc_ns);
+    json_double(json, "free_ns", r->timed.free_ns);
+    json_double(json, "alloc_p99_ns", r->timed.alloc_p99_ns);
+    json_double(json, "free_p99_ns", r->timed.free_p99_ns);
     if (strcmp(r->backend, "host") == 0)
         json_processor(json, r);
     json_uint(json, "metadata_bytes", r->stats.metadata_bytes);
     json_uint(json, "map_waits", r->stats.map_waits);
     json_uint(json, "waited_ns", r->stats.waited_ns);
-    if (r->repeats.count > 0) {
-        json_uint(json, "repeats", r->repeats.count);
-        json_bool(json, "repeats_unchanged", r->repeats.unchanged);
-        json_stats(json, "repeats_early", &r->repeats.early);
-        json_stats(json, "repeats_late", &r->repeats.late);
-    }
-    for (uint32_t i = 0; i < r->visits.count; i++) {
-        if (i == 0)
-            json_array(json, "visits");
-        json_object(json, NULL);
-        json_uint(json, "iterations", REPLAY_VISIT);
-        json_double(json, "planned_share", r->visits.planned_share[i]);
-        json_uint(json, "driver_calls", r->visits.driver_calls[i]);
-        json_uint(json, "peak_physical_bytes", r->visits.peak_physical_bytes[i]);
-        json_end_object(json);
-        if (i + 1 == r->visits.count)
-            json_end_array(json);
+    if (r->timed.repeats.count > 0) {
+        json_uint(json, "repeats", r->timed.repeats.count);
+        json_bool(json, "repeats_unchanged", r->timed.repeats.unchanged);
+        json_stats(json, "repeats_early", &r->timed.repeats.early);
+        json_stats(json, "repeats_late", &r->timed.repeats.late);
     }
     json_bool(json, "oom", r->oom);
     if (r->oom)

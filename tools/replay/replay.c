@@ -34,8 +34,8 @@ typedef struct samples {
 
 /* What had been counted at a moment. */
 typedef struct tally {
-    replay_verbs verbs;
-    uint64_t requests, planned;
+    pleat_stats stats;
+    uint64_t driver_ns, mapper_ns; /* modelled; host backend */
 } tally;
 
 typedef struct pass {
@@ -62,14 +62,11 @@ typedef struct pass {
     uint64_t time_us, steady_us; /* of the recording: now, and at the start of the steady part */
     char phase[256];
     uint32_t next_mark;
-    replay_verbs begun; /* what there was when the iteration began */
-    /* The same at the start of the steady part, of the 31st iteration, and at the last mark. */
-    tally steady_begun, late_begun, last;
-    uint64_t steady_ordered;
+    /* When the iteration began, the steady part, the 31st iteration, and at the last mark. */
+    tally begun, steady_begun, late_begun, last;
     uint64_t bytes;           /* asked for in the steady part */
     uint64_t live, peak_live; /* of the recording, at the positions (plan/model/requests.h) */
-    uint64_t steady_slot_bytes, steady_lane_bytes;
-    bool steady; /* it has begun */
+    bool steady;              /* it has begun */
 } pass;
 
 /* ---- one pass ---- */
@@ -79,58 +76,34 @@ static double quantile(const samples *of, double share)
     return (double)clock_quantile(of->ns + of->steady, of->count - of->steady, share);
 }
 
-static uint64_t modelled_ns(const pass *p)
+static tally tally_now(const pass *p)
 {
-    uint64_t ns = 0;
-    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &ns, NULL) != PLEAT_OK)
-        ns = 0;
-    return ns;
+    tally now = {.stats = pleat_stats_of(p->runtime)};
+    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &now.driver_ns, &now.mapper_ns) != PLEAT_OK)
+        now.driver_ns = now.mapper_ns = 0;
+    return now;
 }
 
-/* The same of Pleat's own threads. */
-static uint64_t modelled_aside_ns(const pass *p)
+static replay_verbs verbs_between(const tally *begun, const tally *ended)
 {
-    uint64_t ns, aside_ns = 0;
-    if (p->on_host && pleat__host_modelled_ns(&p->vmm, &ns, &aside_ns) != PLEAT_OK)
-        aside_ns = 0;
-    return aside_ns;
-}
-
-static replay_verbs verbs_now(const pass *p, const pleat_stats *stats)
-{
-    return (replay_verbs){.driver_calls = stats->driver_calls - stats->mapper_calls,
-                          .mapper_calls = stats->mapper_calls,
-                          .creates = stats->creates,
-                          .stitched = stats->stitched,
-                          .driver_ns = (double)modelled_ns(p),
-                          .mapper_ns = (double)modelled_aside_ns(p),
-                          .waited_ns = stats->waited_ns};
-}
-
-static replay_verbs verbs_between(const replay_verbs *begun, const replay_verbs *ended)
-{
-    return (replay_verbs){.driver_calls = ended->driver_calls - begun->driver_calls,
-                          .mapper_calls = ended->mapper_calls - begun->mapper_calls,
-                          .creates = ended->creates - begun->creates,
-                          .stitched = ended->stitched - begun->stitched,
-                          .driver_ns = ended->driver_ns - begun->driver_ns,
-                          .mapper_ns = ended->mapper_ns - begun->mapper_ns,
-                          .waited_ns = ended->waited_ns - begun->waited_ns};
-}
-
-static tally tally_now(const pass *p, const pleat_stats *stats)
-{
-    return (tally){verbs_now(p, stats), stats->requests, stats->planned + stats->lane};
+    const pleat_stats *from = &begun->stats, *to = &ended->stats;
+    uint64_t mapper_calls = to->mapper_calls - from->mapper_calls;
+    return (replay_verbs){.driver_calls = to->driver_calls - from->driver_calls - mapper_calls,
+                          .mapper_calls = mapper_calls,
+                          .creates = to->creates - from->creates,
+                          .stitched = to->stitched - from->stitched,
+                          .driver_ns = (double)(ended->driver_ns - begun->driver_ns),
+                          .mapper_ns = (double)(ended->mapper_ns - begun->mapper_ns),
+                          .waited_ns = to->waited_ns - from->waited_ns};
 }
 
 /* An iteration has ended, or the first one begins. */
-static void note_verbs(pass *p, const pleat_stats *stats)
+static void note_verbs(pass *p, const tally *now)
 {
     replay_result *r = p->result;
-    const replay_verbs now = verbs_now(p, stats);
     if (p->next_mark != 0)
-        r->first_iterations[r->first_count++] = verbs_between(&p->begun, &now);
-    p->begun = now;
+        r->first_iterations[r->first_count++] = verbs_between(&p->begun, now);
+    p->begun = *now;
 }
 
 /* The same for what its requests took. */
@@ -138,7 +111,7 @@ static void note_times(pass *p)
 {
     samples *calls = &p->calls;
     if (p->next_mark != 0) {
-        replay_times *times = &p->result->first_times[p->next_mark - 1];
+        replay_times *times = &p->result->timed.first[p->next_mark - 1];
         *times = (replay_times){.calls = calls->count,
                                 .verb_ns = (double)(p->timed.verb_ns - p->verbs_begun_ns),
                                 .mark_ns = (double)p->mark_ns};
@@ -164,33 +137,30 @@ static pleat_result tell_mark(pass *p)
 
 static pleat_result begin_iteration(pass *p)
 {
-    pleat_stats stats = pleat_stats_of(p->runtime);
-    if (stats.virtual_bytes > p->result->peak_virtual_bytes)
-        p->result->peak_virtual_bytes = stats.virtual_bytes;
+    const tally now = tally_now(p);
+    if (now.stats.virtual_bytes > p->result->peak_virtual_bytes)
+        p->result->peak_virtual_bytes = now.stats.virtual_bytes;
     if (p->next_mark == replay_steady_mark(p->script)) {
         p->steady = true;
         p->allocs.steady = p->allocs.count;
         p->frees.steady = p->frees.count;
         p->times.steady = p->times.count;
         p->steady_us = p->time_us;
-        p->steady_begun = tally_now(p, &stats);
-        p->steady_slot_bytes = stats.planned_bytes;
-        p->steady_lane_bytes = stats.lane_bytes;
-        p->steady_ordered = stats.streams_ordered;
+        p->steady_begun = now;
         p->result->peak_live_bytes = p->peak_live;
-        p->result->peak_physical_bytes = stats.peak_physical_bytes;
+        p->result->peak_physical_bytes = now.stats.peak_physical_bytes;
         p->peak_live = p->live;
         pleat_reset_peaks(p->runtime);
     }
     if (p->next_mark <= REPLAY_FIRST) {
         note_times(p);
-        note_verbs(p, &stats);
+        note_verbs(p, &now);
     }
     if (p->next_mark == LATE)
-        p->late_begun = tally_now(p, &stats);
+        p->late_begun = now;
     p->next_mark++;
     if (p->next_mark == p->script->mark_count)
-        p->last = tally_now(p, &stats);
+        p->last = now;
     return p->tells && p->marks ? tell_mark(p) : PLEAT_OK;
 }
 
@@ -401,7 +371,9 @@ static double share(uint64_t part, uint64_t whole)
 
 static double planned_between(const tally *begun, const tally *ended)
 {
-    return share(ended->planned - begun->planned, ended->requests - begun->requests);
+    const pleat_stats *from = &begun->stats, *to = &ended->stats;
+    return share(to->planned + to->lane - from->planned - from->lane,
+                 to->requests - from->requests);
 }
 
 /* What iterations came to on average, up to the mark that ends the last whole one: what lies behind
@@ -411,7 +383,7 @@ static void take_iteration_figures(pass *p, const tally *end)
     replay_result *r = p->result;
     const tally *whole_end =
         p->script->mark_count > 1 && p->next_mark == p->script->mark_count ? &p->last : end;
-    const replay_verbs all = verbs_between(&p->steady_begun.verbs, &whole_end->verbs);
+    const replay_verbs all = verbs_between(&p->steady_begun, whole_end);
     double count = r->steady_iterations;
     r->an_iteration = (replay_mean){.driver_calls = (double)all.driver_calls / count,
                                     .mapper_calls = (double)all.mapper_calls / count,
@@ -419,32 +391,42 @@ static void take_iteration_figures(pass *p, const tally *end)
                                     .mapper_ns = all.mapper_ns / count};
     if (r->iterations <= LATE)
         return;
-    const replay_verbs late = verbs_between(&p->late_begun.verbs, &whole_end->verbs);
+    const replay_verbs late = verbs_between(&p->late_begun, whole_end);
     r->late_iterations = r->iterations - LATE;
     r->late_driver_calls = late.driver_calls + late.mapper_calls;
     r->late_planned_share = planned_between(&p->late_begun, whole_end);
 }
 
-static void take_steady_figures(pass *p, const pleat_stats *stats)
+static void take_steady_figures(pass *p, const tally *end)
 {
     replay_result *r = p->result;
-    const tally end = tally_now(p, stats);
-    const replay_verbs all = verbs_between(&p->steady_begun.verbs, &end.verbs);
+    const replay_verbs all = verbs_between(&p->steady_begun, end);
+    const pleat_stats *from = &p->steady_begun.stats, *to = &end->stats;
     r->steady_iterations = r->iterations - replay_steady_mark(p->script);
     r->steady_peak_live_bytes = p->peak_live;
-    r->steady_peak_physical_bytes = stats->peak_physical_bytes;
+    r->steady_peak_physical_bytes = to->peak_physical_bytes;
     r->steady_efficiency = share(r->steady_peak_live_bytes, r->steady_peak_physical_bytes);
-    r->steady_planned_share = planned_between(&p->steady_begun, &end);
+    r->steady_planned_share = planned_between(&p->steady_begun, end);
     r->steady_bytes = p->bytes;
-    r->steady_slot_bytes = stats->planned_bytes - p->steady_slot_bytes;
-    r->steady_lane_bytes = stats->lane_bytes - p->steady_lane_bytes;
+    r->steady_slot_bytes = to->planned_bytes - from->planned_bytes;
+    r->steady_lane_bytes = to->lane_bytes - from->lane_bytes;
     r->steady_driver_calls = all.driver_calls + all.mapper_calls;
     r->steady_mapper_calls = all.mapper_calls;
-    r->steady_streams_ordered = stats->streams_ordered - p->steady_ordered;
+    r->steady_streams_ordered = to->streams_ordered - from->streams_ordered;
     r->steady_driver_ns = all.driver_ns;
     r->steady_mapper_ns = all.mapper_ns;
     r->steady_recorded_seconds = (double)(p->time_us - p->steady_us) * 1e-6;
-    take_iteration_figures(p, &end);
+    take_iteration_figures(p, end);
+}
+
+static void take_times(pass *p, replay_timed *to)
+{
+    to->alloc_ns = quantile(&p->allocs, 0.5);
+    to->free_ns = quantile(&p->frees, 0.5);
+    to->alloc_p99_ns = quantile(&p->allocs, 0.99);
+    to->free_p99_ns = quantile(&p->frees, 0.99);
+    call_times_figures(&p->times, &to->calls, &to->steady_calls);
+    memcpy(to->longest_calls_ns, p->times.longest, sizeof to->longest_calls_ns);
 }
 
 /* ended: the trace did. A job that was refused something before has no steady part; peaks and times
@@ -452,28 +434,24 @@ static void take_steady_figures(pass *p, const pleat_stats *stats)
 static void take_figures(pass *p, bool ended)
 {
     replay_result *r = p->result;
-    pleat_stats stats = pleat_stats_of(p->runtime);
-    r->stats = stats;
+    const tally end = tally_now(p);
+    const pleat_stats *stats = &end.stats;
+    uint64_t mapped = 0;
+    r->stats = *stats;
     r->iterations =
         ended ? replay_whole_iterations(p->script) : (p->next_mark > 0 ? p->next_mark - 1 : 0);
     if (p->peak_live > r->peak_live_bytes)
         r->peak_live_bytes = p->peak_live;
-    if (stats.peak_physical_bytes > r->peak_physical_bytes)
-        r->peak_physical_bytes = stats.peak_physical_bytes;
-    if (stats.virtual_bytes > r->peak_virtual_bytes)
-        r->peak_virtual_bytes = stats.virtual_bytes;
-    uint64_t mapped = p->on_host ? atomic_load(&p->timed.most_mapped_bytes) : 0;
+    if (stats->peak_physical_bytes > r->peak_physical_bytes)
+        r->peak_physical_bytes = stats->peak_physical_bytes;
+    if (!p->on_host || pleat__host_most_mapped(&p->vmm, &mapped) != PLEAT_OK)
+        mapped = stats->virtual_bytes;
     r->peak_virtual_bytes = mapped > r->peak_virtual_bytes ? mapped : r->peak_virtual_bytes;
     r->efficiency = share(r->peak_live_bytes, r->peak_physical_bytes);
     if (ended)
-        take_steady_figures(p, &stats);
-    r->alloc_ns = quantile(&p->allocs, 0.5);
-    r->free_ns = quantile(&p->frees, 0.5);
-    r->alloc_p99_ns = quantile(&p->allocs, 0.99);
-    r->free_p99_ns = quantile(&p->frees, 0.99);
+        take_steady_figures(p, &end);
     r->recorded_seconds = (double)(p->time_us - first_time(p->script)) * 1e-6;
-    call_times_figures(&p->times, &r->calls, &r->steady_calls);
-    memcpy(r->longest_calls_ns, p->times.longest, sizeof r->longest_calls_ns);
+    take_times(p, &r->timed);
 }
 
 static void take_canary(pass *p)
@@ -527,52 +505,6 @@ static pleat_result open_backend(const replay_script *s, const replay_options *o
     return result;
 }
 
-static pleat_result last_iteration(const replay_script *s, pleat_va *addresses, bool tells,
-                                   replay_iteration *last)
-{
-    if (s->mark_count < 2)
-        return pleat__fail(PLEAT_E_INPUT,
-                           "no whole iteration to repeat: in a recording of two iterations or more "
-                           "there is one");
-    *last = (replay_iteration){.trace = s->trace,
-                               .device = s->device,
-                               .busiest = s->busiest,
-                               .begin = s->marks[s->mark_count - 2],
-                               .end = s->marks[s->mark_count - 1],
-                               .addresses = addresses,
-                               .tells = tells};
-    return PLEAT_OK;
-}
-
-/* The last whole iteration again and again; the figures of the trace itself are taken. */
-static pleat_result run_repeats(pass *p, uint32_t count)
-{
-    replay_iteration last;
-    PLEAT_TRY(last_iteration(p->script, p->addresses, p->tells, &last));
-    return replay_repeat(p->runtime, &last, count, &p->result->repeats);
-}
-
-static pleat_result run_visits(pass *p, const pleat_trace *other)
-{
-    replay_script s;
-    replay_iteration shapes[2];
-    PLEAT_TRY(replay_script_write(other, &s));
-    pleat_va *addresses =
-        pleat__arena_calloc(s.arena, pleat_trace_request_count(other), sizeof *addresses);
-    pleat_result result = last_iteration(p->script, p->addresses, p->tells, &shapes[0]);
-    if (result == PLEAT_OK) {
-        result = last_iteration(&s, addresses, p->tells, &shapes[1]);
-        if (result != PLEAT_OK)
-            (void)pleat__context(result, "the other trace");
-    }
-    if (result == PLEAT_OK && addresses == NULL)
-        result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for another trace's requests");
-    if (result == PLEAT_OK)
-        result = replay_alternate(p->runtime, shapes, &p->result->visits);
-    pleat__arena_destroy(s.arena);
-    return result;
-}
-
 static void note_refusal(replay_result *result)
 {
     result->oom = true;
@@ -619,9 +551,8 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
         outcome = replay_events(&p);
     take_figures(&p, outcome == PLEAT_OK);
     if (outcome == PLEAT_OK && options->repeat > 0 && !with_canary)
-        outcome = run_repeats(&p, options->repeat);
-    if (outcome == PLEAT_OK && options->other != NULL && !with_canary)
-        outcome = run_visits(&p, options->other);
+        outcome = replay_repeat(s, p.runtime, p.addresses, p.tells, options->repeat,
+                                &result->timed.repeats);
     if (pleat__is_shortage(outcome)) {
         note_refusal(result);
         outcome = PLEAT_OK;
@@ -659,16 +590,7 @@ pleat_result replay_run(const pleat_trace *trace, const replay_options *options,
     if (outcome == PLEAT_OK && options->canary) {
         replay_result timed = {0};
         outcome = run_pass(&s, options, false, &timed);
-        result->alloc_ns = timed.alloc_ns;
-        result->free_ns = timed.free_ns;
-        result->alloc_p99_ns = timed.alloc_p99_ns;
-        result->free_p99_ns = timed.free_p99_ns;
-        result->calls = timed.calls;
-        result->steady_calls = timed.steady_calls;
-        memcpy(result->longest_calls_ns, timed.longest_calls_ns, sizeof timed.longest_calls_ns);
-        memcpy(result->first_times, timed.first_times, sizeof timed.first_times);
-        result->repeats = timed.repeats;
-        result->visits = timed.visits;
+        result->timed = timed.timed;
     }
     pleat__arena_destroy(s.arena);
     return outcome;

@@ -28,7 +28,6 @@ typedef struct replay_options {
     const replay_watch *watch; /* NULL: none */
     bool no_marks;             /* the runtime is told neither iterations nor phases */
     bool own_marks;            /* it is told those of the recording, none that were looked for */
-    const pleat_trace *other;  /* then the two last whole iterations in turn; NULL: none */
     uint32_t repeat;           /* then the last whole iteration so many times, without the canary */
     FILE *dump;                /* where the runtime is written at the end; NULL: nowhere */
     pleat_dump_format dump_format;
@@ -58,6 +57,19 @@ typedef struct replay_times {
 
 #define REPLAY_FIRST 32u /* iterations of which that is told one by one */
 
+/* What is measured in a pass without the canary. */
+typedef struct replay_timed {
+    replay_times first[REPLAY_FIRST]; /* as many as `first_iterations` */
+    /* Of the steady part: medians, and what one in a hundred exceeds. */
+    double alloc_ns, free_ns;
+    double alloc_p99_ns, free_p99_ns;
+    /* Of allocations, frees and marks, on the thread that asks: the processor's time without that
+     * of memory verbs, and the longest that made none; host backend. */
+    call_figures calls, steady_calls;
+    uint64_t longest_calls_ns[CALL_TIMES_LONGEST];
+    replay_repeats repeats;
+} replay_timed;
+
 typedef struct replay_result {
     char policy[32];
     const char *backend;
@@ -78,7 +90,6 @@ typedef struct replay_result {
     uint64_t steady_slot_bytes, steady_lane_bytes;
     /* The second is the one that finds what the first one left. */
     replay_verbs first_iterations[REPLAY_FIRST];
-    replay_times first_times[REPLAY_FIRST]; /* in a pass without the canary */
     uint32_t first_count;
     /* Of a whole steady iteration: what the recording has of one more is in none of these, but in
      * the sums below. */
@@ -98,17 +109,8 @@ typedef struct replay_result {
     uint64_t canary_errors;
     uint64_t canary_stride_bytes;
     char canary_first_error[200];
-    /* Of the steady part, in a pass without the canary: medians, and what one in a hundred exceeds.
-     */
-    double alloc_ns, free_ns;
-    double alloc_p99_ns, free_p99_ns;
-    /* Of allocations, frees and marks in this pass, on the thread that asks: the processor's time
-     * without that of memory verbs, and the longest that made none; host backend. */
-    call_figures calls, steady_calls;
-    uint64_t longest_calls_ns[CALL_TIMES_LONGEST];
+    replay_timed timed;
     double recorded_seconds, steady_recorded_seconds; /* by the recording's clock */
-    replay_repeats repeats;
-    replay_visits visits;
     bool oom;
     char oom_text[512];
     double seconds;
@@ -158,8 +160,7 @@ PLEAT_NODISCARD pleat_result replay_run(const pleat_trace *trace, const replay_o
 void replay_verdict(FILE *out, const replay_result *native, const replay_result *pleat,
                     const char *strong, const char *weak);
 
-/* The object's members, keys of docs/reference.md; those of one iteration's times. */
+/* The object's members, keys of docs/reference.md. */
 void replay_json(json_writer *json, const replay_result *result);
-void replay_times_json(json_writer *json, const replay_times *times);
 
 #endif

@@ -28,26 +28,6 @@ PLEAT__VMM_NEEDED(TIMED)
 PLEAT__VMM_EVENTS(TIMED_EVENT)
 PLEAT__VMM_OTHERS(TIMED)
 
-/* Of any thread. */
-static pleat_result map_counted(void *self, pleat_va va, uint64_t bytes, pleat_handle handle)
-{
-    timed_vmm *t = self;
-    PLEAT_TRY(map(self, va, bytes, handle));
-    uint64_t now = atomic_fetch_add(&t->mapped_bytes, bytes) + bytes;
-    uint64_t most = atomic_load(&t->most_mapped_bytes);
-    while (now > most && !atomic_compare_exchange_weak(&t->most_mapped_bytes, &most, now))
-        ;
-    return PLEAT_OK;
-}
-
-static pleat_result unmap_counted(void *self, pleat_va va, uint64_t bytes)
-{
-    timed_vmm *t = self;
-    PLEAT_TRY(unmap(self, va, bytes));
-    atomic_fetch_sub(&t->mapped_bytes, bytes);
-    return PLEAT_OK;
-}
-
 static uint64_t clock_ns(void *self)
 {
     const timed_vmm *t = self;
@@ -70,8 +50,6 @@ static const pleat_vmm_ops ops = {.abi = PLEAT_VMM_ABI,
 pleat_result timed_vmm_begin(pleat_vmm inner, pleat__arena *arena, timed_vmm *timed, pleat_vmm *out)
 {
     *timed = (timed_vmm){.thread = pthread_self(), .reading_ns = clock_cost(), .ops = ops};
-    timed->ops.map = map_counted;
-    timed->ops.unmap = unmap_counted;
     PLEAT_TRY(pleat__vmm_complete(inner, arena, &timed->inner));
     *out = (pleat_vmm){&timed->ops, timed};
     return PLEAT_OK;

@@ -1,7 +1,6 @@
 /*
  * timed_vmm.h: a backend that notes how long the verbs of another one took on the thread that asks
- * for memory, so that what a request took can be told apart from what its verbs took; and how
- * much address space they have mapped.
+ * for memory, so that what a request took can be told apart from what its verbs took.
  */
 #ifndef PLEAT_TOOLS_TIMED_VMM_H
 #define PLEAT_TOOLS_TIMED_VMM_H
@@ -9,7 +8,6 @@
 #include <internal/arena.h>
 #include <pleat/vmm.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <vmm/table.h>
 
 enum {
@@ -27,11 +25,10 @@ typedef struct timed_vmm {
     pleat_vmm_ops ops;
     pleat_vmm inner; /* complete */
     pthread_t thread;
-    uint64_t reading_ns; /* what reading the clock costs */
-    uint64_t verb_ns;    /* in verbs on that thread, with both readings around each */
-    uint64_t verbs;      /* of them, those that are no events' */
-    _Atomic uint64_t mapped_bytes, most_mapped_bytes; /* by all threads: now, and at once */
-    timed_verb by_verb[TIMED_VERBS];                  /* with one */
+    uint64_t reading_ns;             /* what reading the clock costs */
+    uint64_t verb_ns;                /* in verbs on that thread, with both readings around each */
+    uint64_t verbs;                  /* of them, those that are no events' */
+    timed_verb by_verb[TIMED_VERBS]; /* with one */
 } timed_vmm;
 
 /* `timed` is the caller's, as `inner` is; both outlive *out, of which nothing is to be destroyed.

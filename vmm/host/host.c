@@ -554,3 +554,14 @@ pleat_result pleat__host_modelled_ns(const pleat_vmm *vmm, uint64_t *ns, uint64_
     pthread_mutex_unlock(&host->lock);
     return PLEAT_OK;
 }
+
+pleat_result pleat__host_most_mapped(const pleat_vmm *vmm, uint64_t *bytes)
+{
+    pleat__host *host = pleat__host_of(vmm);
+    if (host == NULL)
+        return PLEAT_E_INVALID;
+    pthread_mutex_lock(&host->lock);
+    *bytes = host->most_mapped_pages * host->shadow.granularity;
+    pthread_mutex_unlock(&host->lock);
+    return PLEAT_OK;
+}

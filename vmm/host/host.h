@@ -50,4 +50,7 @@ PLEAT_NODISCARD pleat_result pleat__host_set_costs(const pleat_vmm *vmm,
 PLEAT_NODISCARD pleat_result pleat__host_modelled_ns(const pleat_vmm *vmm, uint64_t *ns,
                                                      uint64_t *aside_ns);
 
+/* The most bytes of addresses that were mapped at once. */
+PLEAT_NODISCARD pleat_result pleat__host_most_mapped(const pleat_vmm *vmm, uint64_t *bytes);
+
 #endif

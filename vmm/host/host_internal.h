@@ -74,6 +74,7 @@ typedef struct pleat__host {
     /* A piece's `native` is its offset in the device's file, given out once and never again; `file`
      * is a shareable piece's own memfd. */
     pleat__shadow shadow;
+    uint64_t most_mapped_pages; /* at once, so far */
 
     pleat__host_stream *streams;
     size_t stream_count, stream_capacity;

@@ -153,6 +153,8 @@ pleat_result pleat__host_map(void *self, pleat_va va, uint64_t bytes, pleat_hand
     pleat_result result = pleat__shadow_check_map(&host->shadow, va, bytes, handle, &span);
     if (result == PLEAT_OK)
         pleat__shadow_set_map(&host->shadow, &span);
+    if (host->shadow.mapped_pages > host->most_mapped_pages)
+        host->most_mapped_pages = host->shadow.mapped_pages;
     pleat__host_cost(host, bytes, host->costs.map_handle, 0);
     pthread_mutex_unlock(&host->lock);
     return result;
