@@ -38,9 +38,13 @@ static pleat_result no_x(const pleat__planning *p, uint32_t items)
     return pleat__fail(PLEAT_E_INPUT,
                        "of the iteration's %u requests %llu change size over %u iterations, and "
                        "most of these follow no number in common, as a microbatch or a length is: "
-                       "record each microbatch with batches that are alike, or take one recording "
-                       "alone",
-                       items, varying, p->profile_count);
+                       "record %s",
+                       items, varying, p->profile_count,
+                       p->trace_count == 1
+                           ? "two microbatches with batches that are alike; what would fit `pleat "
+                             "compare` estimates from one recording"
+                           : "each microbatch with batches that are alike, or take one recording "
+                             "alone");
 }
 
 static pleat_result fit(pleat__planning *p)

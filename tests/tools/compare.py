@@ -223,6 +223,9 @@ class Compare(unittest.TestCase):
         self.assertIn("runs out of memory under PyTorch's native allocator; under Pleat it takes",
                       text.splitlines()[-1])
         self.assertIn("does not fit under Pleat", last("-B", "5GiB"))
+        # It was said that it could be smaller, or not grow.
+        self.assertRegex(last("-B", "8GiB"), r"does not fit under Pleat with this much memory\. The microbatch must shrink "
+                                             r"to 0\.\d x, and to 0\.\d x under the native allocator\.$")
         # A plan larger than the device is one more way to run out.
         text = run("compare", SNAPSHOT, "-p", "stweaver", "-d", "5GiB", "--no-fit").stdout
         self.assertIn("* follows a plan made beforehand, of this very recording", run("compare", SNAPSHOT, "--no-fit").stdout)

@@ -74,6 +74,9 @@ class Elastic(unittest.TestCase):
         self.assertEqual(alone.returncode, 3)
         self.assertRegex(alone.stderr, r"requests \d+ change size over \d+ iterations, and most of these follow no number in "
                          r"common, .* or take one recording alone\n$")
+        # One alone was told to take itself alone.
+        self.assertRegex(pleat("plan", self.drawn_at_both("moe", 33, 5)[0], "--fit", "80GiB").stderr,
+                         r"record two microbatches .*; what would fit `pleat compare` estimates from one recording\n$")
 
     def drawn_at_both(self, family, seed, iterations, *given):
         """Recordings of a drawn job at two sizes."""

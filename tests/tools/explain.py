@@ -143,6 +143,9 @@ class Explain(unittest.TestCase):
             self.assertIn("It fits at half the microbatch: in ", text)
             self.assertNotIn("It takes", text)
             self.assertNotIn("the recording does not say", text)
+            self.assertNotIn("Nothing known here saves", text)
+        text = run("explain", SNAPSHOT, "-d", "7GiB").stdout
+        self.assertRegex(text, r"  It fits under Pleat at 0\.\d times the microbatch: in 6\.\d+ GiB, estimated\.\n")
         advice = json.loads(run("explain", SNAPSHOT, "-d", "9GiB", "--json").stdout)["advice"]
         self.assertEqual({a["what"] for a in advice}, {"recompute", "offload"})
         self.assertIn("Under Pleat no microbatch fits, not even a tenth",

@@ -77,6 +77,11 @@ int advise(const footprint *f, const growth *g, advice *all)
     return count;
 }
 
+bool advice_is_none(const footprint *f, int count)
+{
+    return count == 0 && !footprint_find(f, "native")->result.oom;
+}
+
 const char *advice_done(const advice *one, const char *recording, char *buffer)
 {
     char name[ADVICE_DONE / 2];

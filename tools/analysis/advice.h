@@ -50,6 +50,9 @@ bool advice_has_plan(const footprint *footprint);
 /* What saves a hundredth or more, most first, into all[ADVICE_MOST]; returns how many. The
  * footprint has native, expandable and pleat. */
 int advise(const footprint *footprint, const growth *growth, advice *all);
+/* Whether so many are worth a sentence: of a job that does not fit as it is, what would be saved is
+ * not known. */
+bool advice_is_none(const footprint *footprint, int count);
 /* The command for this recording, or the change, in `buffer` where it is not there as it is. */
 #define ADVICE_DONE 8192
 const char *advice_done(const advice *one, const char *recording, char *buffer);

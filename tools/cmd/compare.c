@@ -335,17 +335,21 @@ static void print_fits(const options *o, const findings *f)
         }
 }
 
-/* " The microbatch can be 2.4 x instead of 2.1 x.", where that is so, or that it cannot grow. */
+/* " The microbatch can be 2.4 x instead of 2.1 x.", where that is so, or that it cannot grow, or to
+ * what it must shrink; nothing where none fits. */
 static void print_growth(const options *o, const findings *f, int before, int after)
 {
     char was[48], is[48];
-    if (!f->fitted || f->fits[after].step <= f->fits[before].step) {
-        bool stays = f->fitted && f->fits[after].step > 0 && f->fits[after].times <= 1;
-        fputs(stays ? " The microbatch cannot grow on this device." : "", stdout);
+    if (!f->fitted || f->fits[after].step == 0)
         return;
-    }
-    printf(" The microbatch can be %s instead of %s.", fit_text(o, &f->fits[after], is, sizeof is),
-           fit_text(o, &f->fits[before], was, sizeof was));
+    fit_text(o, &f->fits[after], is, sizeof is);
+    fit_text(o, &f->fits[before], was, sizeof was);
+    if (f->fits[after].times < 1)
+        printf(" The microbatch must shrink to %s, and to %s under the native allocator.", is, was);
+    else if (f->fits[after].step > f->fits[before].step)
+        printf(" The microbatch can be %s instead of %s.", is, was);
+    else if (f->fits[after].times == 1)
+        fputs(" The microbatch cannot grow on this device.", stdout);
 }
 
 /* The last line: what changes for this job. */

@@ -158,7 +158,7 @@ static void say_native(const footprint *f, const growth *g)
         say_most(f, p);
 }
 
-static void say_growth(const options *o, const growth *g)
+static void say_growth(const options *o, const footprint *f, const growth *g)
 {
     char device[48], words[GROWTH_WORDS];
     printf("\nRoom to grow\n");
@@ -169,6 +169,8 @@ static void say_growth(const options *o, const growth *g)
            o->path_count > 1 ? "by the sizes of the recordings" : fit_assumption);
     if (g->pleat.bounded || g->native.bounded)
         printf("  Further than that the recordings cannot tell.\n");
+    if (!advice_has_plan(f)) /* nor for several sizes */
+        return;
     if (o->path_count > 1)
         printf("  One plan for all of them (pleat plan RECORDING RECORDING ...) needs no new one "
                "when it changes.\n");
@@ -184,6 +186,7 @@ static void say_what_fits(const footprint *f, const growth *g)
         const char *policy, *text;
     } others[] = {{"pleat", "under Pleat, which learns the iteration"},
                   {"expandable", "with PyTorch's expandable segments"}};
+    const char *how = g->scaled ? "estimated" : "measured";
     char sizes[2][48];
     bool any = false;
     if (!footprint_find(f, "native")->result.oom)
@@ -200,12 +203,15 @@ static void say_what_fits(const footprint *f, const growth *g)
                text_of(f, f->trial.planned.bytes, sizes, 0));
         any = true;
     }
-    if (g->half.step != 0)
-        printf("  It fits at half the microbatch: in %s, %s.\n",
-               text_of(f, g->half.physical_bytes, sizes, 0), g->scaled ? "estimated" : "measured");
     if (!any)
         printf("  Under none of the allocators here does all of it fit: it needs %s at least.\n",
                text_of(f, f->max_live_bytes, sizes, 0));
+    if (!any && g->pleat.step != 0)
+        printf("  It fits under Pleat at %.3g times the microbatch: in %s, %s.\n", g->pleat.times,
+               text_of(f, g->pleat.physical_bytes, sizes, 0), how);
+    if (g->half.step != 0)
+        printf("  It fits at half the microbatch: in %s, %s.\n",
+               text_of(f, g->half.physical_bytes, sizes, 0), how);
 }
 
 /* What `pleat plan` says of its plan, by the same trial. */
@@ -246,7 +252,7 @@ static void say_advice(const options *o, const footprint *f, const growth *g)
     for (int i = 0; i < count; i++)
         printf("  %-11s %11s less: %s\n%26s%s\n", all[i].how, text_of(f, all[i].saved, sizes, 0),
                all[i].text, "", advice_done(&all[i], o->paths[0], done));
-    if (count == 0)
+    if (advice_is_none(f, count))
         printf("  Nothing known here saves a hundredth of it.\n");
     say_plan(f);
 }
@@ -304,7 +310,7 @@ static int explain_traces(const options *o, const pleat_trace *const *traces, bo
             say_peak(&f);
             say_native(&f, &g);
             say_advice(o, &f, &g);
-            say_growth(o, &g);
+            say_growth(o, &f, &g);
         }
         footprint_free(&f);
     }

@@ -628,9 +628,9 @@ static void put_advice(const page *p)
         return;
     int count = advise(p->f, p->growth, all);
     fputs("<h2 id=advice>What to do</h2>\n", p->out);
-    if (count == 0)
+    if (advice_is_none(p->f, count))
         fputs("<p>Nothing known here saves a hundredth of it.</p>\n", p->out);
-    else
+    if (count > 0)
         fputs("<table class=advice><thead><tr><th scope=col>saves</th><th scope=col "
               "class=text>what</th><th scope=col class=text>how</th></tr></thead><tbody>\n",
               p->out);
