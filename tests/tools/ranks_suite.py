@@ -84,7 +84,7 @@ class Failing(unittest.TestCase):
     def said(self, text):
         with tempfile.TemporaryDirectory() as folder:
             one = object.__new__(ranks_suite.Ranks)  # no program is started
-            one.log, one.out_of_memory = pathlib.Path(folder, "native.log"), 4
+            one.log = pathlib.Path(folder, "native.log")
             one.log.write_text(text)
             return one.said()
 
@@ -98,11 +98,10 @@ class Failing(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as kept:
             pathlib.Path(folder, "native.log").write_text("why")
             one = object.__new__(ranks_suite.Job)
-            one.job, one.folder = "ddp --drawn", pathlib.Path(folder)
+            one.name, one.folder = "ddp --drawn", pathlib.Path(folder)
             one.options = argparse.Namespace(out=os.path.join(kept, "out.jsonl"))
             one.keep_logs()
             self.assertEqual(pathlib.Path(kept, "ddp---drawn-native.log").read_text(), "why")
-
 
     def test_a_job_whose_time_ran_out_says_so(self):
         ended = threading.Event()
@@ -112,14 +111,14 @@ class Failing(unittest.TestCase):
                 ended.wait(60)
                 raise ranks_suite.Failed("ddp, native: exit 1: see its log")
 
-        one = object.__new__(ranks_suite.Job)
-        one.job, one.folder, one.ending = "ddp", pathlib.Path("."), contextlib.ExitStack()
-        one.options = argparse.Namespace(out=None, ranks=2, more=[], allocators=["native"])
-        one.runs = {"native": Hangs()}
-        one.ending.callback(ended.set)
+            def end(self):
+                ended.set()
+
+        one = ranks_suite.Job("ddp", argparse.Namespace(out=None, ranks=2, more=[], allocators=[]))
+        self.addCleanup(one.end)
+        one.start("native", Hangs())
         self.assertEqual(one.run(0.01)["error"], "ddp: its time ran out, 0 seconds")
-        one.ending, one.runs = contextlib.ExitStack(), {"native": Hangs()}  # which fails by itself
-        self.assertEqual(one.run(60)["error"], "ddp, native: exit 1: see its log")
+        self.assertEqual(one.run(60)["error"], "ddp, native: exit 1: see its log")  # by itself
 
 
 class Parsed(unittest.TestCase):

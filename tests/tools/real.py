@@ -111,6 +111,13 @@ class Judged(unittest.TestCase):
             real_suite.summarize([other, pair(line(1.0))])
         self.assertIn("expandable over 2: steady median 1.0000, mean from the first on 1.0000 (1.0000 to", said.getvalue())
 
+    def test_runs_on_the_processor_tell_no_memory(self):
+        """Their summary broke off."""
+        tiny = {name: value for name, value in line(1.0).items() if name in ("seconds", "losses", "out_of_memory")}
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertTrue(real_suite.summarize([{"job": "llama", "seed": 1, "runs": {"native": tiny, "again": tiny}}]))
+        self.assertIn("again over 1: steady median 1.0000", said.getvalue())
+
     def test_a_job_may_name_its_seed(self):
         self.assertEqual(real_suite.drawn_pairs(["t5", "unet@9", "vit"], [3, 4]),
                          [("unet", 9), ("t5", 3), ("vit", 3), ("t5", 4), ("vit", 4)])

@@ -22,9 +22,9 @@ import torch
 
 import harness
 import libraries
+from turns import GIB, STEADY_FROM, Failed, Run, cell, print_table, ratios, take_turns
 
 HERE = pathlib.Path(__file__).resolve().parent
-GIB = 1 << 30
 
 # name -> (least efficiency with a saved plan, iterations that it is made from, script, options). A
 # job whose sizes vary is planned from a whole run, as its user would. A run takes some ten seconds.
@@ -63,13 +63,7 @@ WORKLOADS = {
 SHORT = ("gpt2-vpp-recompute", "moe-vpp", "lora-recompute")
 SHORT_ITERATIONS = "10"
 CONTENDERS = (*harness.ALLOCATORS, "pleat-saved", "heap")
-# contender -> the allocator of its runs, where it is not one itself
-SERVED_BY = {"pleat-saved": "pleat", "heap": "pleat", "again": "native"}
 CAP_OVER_LIVE = 1.02
-
-
-class Failed(Exception):
-    """A run that ended otherwise than a workload may, in one line."""
 
 
 def say(*text):
@@ -98,81 +92,10 @@ def visible_gpus():
     return seen.split(",")[:count] if seen else [str(number) for number in range(count)]
 
 
-def only_gpu(gpu):
-    """The environment of a run that has one of several GPUs."""
-    return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
-
-
-class Run:
-    """A contender's run of a workload: a process, which the end of a `with` ends."""
-
-    def __init__(self, arguments, log, contender, gpu=None, in_turns=False):
-        allocator = SERVED_BY.get(contender, contender)
-        self.name, self.log = " ".join([*arguments, "--allocator", allocator]), log
-        line = [sys.executable, str(HERE / arguments[0]), *arguments[1:], "--allocator", allocator]
-        line += ["--quiet", *(["--in-turns"] if in_turns else [])]
-        with open(log, "a") as errors:
-            errors.write("\n$ " + " ".join(line) + "\n")
-            errors.flush()
-            self.process = subprocess.Popen(
-                line,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=dict(os.environ, **harness.settings(contender), **only_gpu(gpu)),
-                text=True,
-            )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-
-    def turn(self):
-        """Has the run take its turn; what it printed at its end, where that was its last one."""
-        try:
-            self.process.stdin.write("\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it ended; its exit code says how
-        last = ""
-        for line in self.process.stdout:
-            if line.rstrip() == harness.TURN_ENDED:
-                return None
-            last = line
-        return self.told(last)
-
-    def told(self, text=""):
-        """What the workload printed, after its end; it may have run out of memory."""
-        text += self.process.communicate()[0]
-        if self.process.returncode not in (0, harness.OUT_OF_MEMORY):
-            raise Failed("%s: exit %d, see %s" % (self.name, self.process.returncode, self.log))
-        try:
-            return json.loads(text.splitlines()[-1])
-        except (ValueError, IndexError):
-            raise Failed("%s: no JSON line, see %s" % (self.name, self.log)) from None
-
-
 def run(arguments, log, contender, gpu=None):
     """What the workload printed, after its end."""
     with Run(arguments, log, contender, gpu) as one:
         return one.told()
-
-
-def take_turns(runs):
-    """What runs on the same GPU told at their ends; their iterations take turns. `runs` may be begun
-    as they are asked for: each is within its turn, then."""
-    begun, told = [], []
-    for one in runs:
-        begun.append(one)
-        told.append(one.turn())
-    while None in told:
-        for number, one in enumerate(begun):
-            if told[number] is None:
-                told[number] = one.turn()
-    return told
 
 
 def run_in_turns(many):
@@ -197,14 +120,6 @@ def save_plan(command, side, folder):
                 raise Failed("pleat %s: exit %d, see %s" % (line[0], done.returncode, side.log))
     trace.unlink()
     return plan
-
-
-def ratios(ours, theirs, first, end=None):
-    """Time taken by each iteration from the first on, the other's being 1, run by run."""
-    return [
-        [mine / other for mine, other in zip(one["seconds"][first:end], two["seconds"][first:end])]
-        for one, two in zip(ours, theirs)
-    ]
 
 
 class Side:
@@ -240,17 +155,19 @@ class Side:
                 self.runs.setdefault(contender, []).append(told)
                 say(*(part for part in row(self.name, contender, self.figures(contender)) if part))
 
+    def ratios(self, contender, *iterations):
+        """Round by round."""
+        return [ratios(*both, *iterations) for both in zip(self.runs[contender], self.runs["native"])]
+
     def times_native(self, contender):
         """Time taken, native's being 1: the median over the steady iterations of all rounds, which
         do the same work as native's of that round."""
-        rounds = ratios(self.runs[contender], self.runs["native"], harness.STEADY_FROM)
-        every = [ratio for one in rounds for ratio in one]
+        every = [ratio for one in self.ratios(contender) for ratio in one]
         return statistics.median(every) if every else None
 
     def learning_to_native(self, contender):
         """The same of the second and the third iteration, medians of the rounds."""
-        rounds = ratios(self.runs[contender], self.runs["native"], 1, 3)
-        return [statistics.median(turn) for turn in zip(*rounds)]
+        return [statistics.median(turn) for turn in zip(*self.ratios(contender, 1, 3))]
 
     def figures(self, contender):
         rounds = self.runs[contender]
@@ -269,7 +186,7 @@ class Side:
         )
         told = {name: worst.get(name) for name in names}
         told["peak_physical_bytes"] = told.pop("peak_reserved_bytes")
-        steady = [s for one in rounds for s in one["seconds"][harness.STEADY_FROM :]]
+        steady = [s for one in rounds for s in one["seconds"][STEADY_FROM :]]
         told["seconds_per_iteration"] = statistics.median(steady) if steady else None
         if "native" in self.runs:
             told["seconds_to_native"] = self.times_native(contender)
@@ -316,10 +233,6 @@ def missed(side, told):
     return ["%s: %s" % (side.name, line) for line in lines]
 
 
-def cell(value, form="%s", scale=1):
-    return "-" if value is None else form % (value / scale if scale != 1 else value)
-
-
 HEADER = ("workload", "allocator", "live GiB", "physical", "%", "device", "s/iteration", "x native",
           "2nd", "3rd", "first s", "calls", "steady", "losses")  # fmt: skip
 
@@ -344,13 +257,6 @@ def row(name, contender, told):
         cell(told["steady_driver_calls"] if pleat else None),
         {True: "equal", False: "OTHER"}.get(told.get("losses_equal"), "-"),
     )
-
-
-def print_table(rows):
-    widths = [max(len(line[column]) for line in rows) for column in range(len(rows[0]))]
-    for line in rows:
-        left = [text.ljust(width) for text, width in zip(line[:2], widths)]
-        print("  ".join(left + [text.rjust(w) for text, w in zip(line[2:], widths[2:])]))
 
 
 def compare(name, options, folder):

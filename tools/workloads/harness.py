@@ -18,13 +18,10 @@ import time
 import torch
 
 from recording import Recorder
+from turns import OUT_OF_MEMORY, STEADY_FROM, TURN_ENDED, settings
 
 ALLOCATORS = ("native", "expandable", "async", "pleat")
 ADAPTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../adapters/pytorch")
-OUT_OF_MEMORY = 4  # the exit code, as the command's
-TURN_ENDED = "turn ended"
-# Iterations before these make the optimizer's state and the libraries' workspaces, or are learned.
-STEADY_FROM = 4
 
 
 def sizes(text):
@@ -139,21 +136,6 @@ def step(job, number, forward):
 
 
 # ---- allocators ----
-
-
-SETTINGS = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
-
-
-def settings(allocator):
-    """The environment that an allocator wants: torch reads it when it is imported. 2.9 and later
-    know the second name. `heap` is Pleat that learns nothing, so every request is the heap's."""
-    if allocator == "heap":
-        return {"PLEAT_CONF": "learn:off,keep:off"}
-    if allocator == "pleat" and "keep:" not in os.environ.get("PLEAT_CONF", ""):
-        # A run is not to be another one because of those before it.
-        return {"PLEAT_CONF": ",".join(filter(None, [os.environ.get("PLEAT_CONF"), "keep:off"]))}
-    text = SETTINGS.get(allocator)
-    return {"PYTORCH_CUDA_ALLOC_CONF": text, "PYTORCH_ALLOC_CONF": text} if text else {}
 
 
 def choose(options):

@@ -8,7 +8,6 @@ does not hold; exit 1 if something does not.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -16,12 +15,11 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-GIB = 1 << 30
+import turns
+from turns import GIB, STEADY_FROM, Failed, cell, print_table, ratios
+
 EXPERTS = "experts --inner 1408"  # 1.1 billion parameters of all ranks, as the others have
 JOBS = ("ddp", "ddp --drawn", "fsdp", "fsdp --drawn", "tensor", "tensor --drawn", "1f1b", "interleaved", "zero-bubble",
         EXPERTS, EXPERTS + " --drawn", "ddp --drawn --recompute")
@@ -29,163 +27,96 @@ CONTENDERS = ("native", "expandable", "pleat", "pleat-kept")
 # What must hold, native's seconds being 1: the steady median over all jobs and of each; and efficiency at least.
 STEADY_OF_ALL, STEADY = 1.005, 1.01
 EFFICIENCY = {"pleat": 0.98, "pleat-kept": 0.99}
-STEADY_FROM = 4  # harness's: iterations before it set up or are learned
 JOB_SECONDS = 120  # a job that takes longer hangs
 LEFT_FOR_A_JOB = 40  # no job is begun with less time left
 WHOLE = 120 * GIB  # a GPU of so much holds parallel.py's model under three allocators at once
 FEWER = 8  # layers, on others
 
 
-class Failed(Exception):
-    """A run that ended otherwise than a job may, in one line."""
-
-
-class Ranks:
-    """A contender's run of a job: torchrun and its ranks, each of which takes one byte of standard input a turn."""
+class Ranks(turns.Program):
+    """A contender's run of a job: torchrun and its ranks."""
 
     def __init__(self, job, contender, count, folder, more):
-        import harness  # which imports torch; figures are judged without
-
-        self.name, self.count = "%s, %s" % (job, contender), count
-        self.turn_ended, self.out_of_memory = harness.TURN_ENDED, harness.OUT_OF_MEMORY
-        self.log = folder / (contender + ".log")
+        self.name, self.ranks = "%s, %s" % (job, contender), count
         allocator = "pleat" if contender == "pleat-kept" else contender
         # The folder is this job's alone, so the kept plan of another suite's run is not found.
         self.out = str(folder / (allocator + ".%r.json"))
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count),
-                str(HERE / "parallel.py"), "--job", *job.split(), "--deterministic", "--quiet", "--in-turns",
+                str(turns.HERE / "parallel.py"), "--job", *job.split(), "--deterministic", "--quiet", "--in-turns",
                 "--allocator", allocator, "--out", self.out, *more]
-        environment = dict(os.environ, NCCL_NVLS_ENABLE="0", **harness.settings(allocator))
+        environment = dict(turns.settings(allocator), NCCL_NVLS_ENABLE="0")
         if allocator == "pleat":
             environment["PLEAT_CONF"] = "keep:on"
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                                            env=environment, text=True)
+        self.begin(line, folder / (contender + ".log"), environment)
 
     def end(self):
         self.process.terminate()  # torchrun ends its workers
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            super().end()
 
-    def turn(self):
-        """Has all ranks take their turn; what they told at their end, where that was the last one."""
-        with contextlib.suppress(BrokenPipeError):  # it ended; its exit code says how
-            self.process.stdin.write("\n" * self.count)
-            self.process.stdin.flush()
-        waited_for = self.count
-        for line in self.process.stdout:
-            waited_for -= line.rstrip() == self.turn_ended
-            if waited_for == 0:
-                return None
-        return self.told()
-
-    def told(self):
+    def told(self, last):
         if self.process.wait():
             raise Failed("%s: exit %d: %s" % (self.name, self.process.returncode, self.said()))
-        return [json.loads(pathlib.Path(self.out.replace("%r", str(rank))).read_text()) for rank in range(self.count)]
+        return [json.loads(pathlib.Path(self.out.replace("%r", str(rank))).read_text()) for rank in range(self.ranks)]
 
     def said(self):
         """The line that tells why it failed: the last one that is an error's, and not torchrun's of it."""
         text = self.log.read_text()
-        if "exitcode: %d)" % self.out_of_memory in text:
+        if "exitcode: %d)" % turns.OUT_OF_MEMORY in text:
             return "a GPU had not the memory for all allocators at once: smaller, as with --layers, or fewer of them"
         lines = [line for line in text.splitlines() if "Error" in line and "ChildFailedError" not in line]
         return lines[-1] if lines else "see its log"
 
 
-def take_turns(runs):
-    """What each contender's ranks told."""
-    told = {}
-    while len(told) < len(runs):
-        for name, one in runs.items():
-            if name not in told:
-                answer = one.turn()
-                if answer is not None:
-                    told[name] = answer
-    return told
-
-
-class Job:
-    """A job's programs, which import torch until their first turns."""
+class Job(turns.Job):
+    """All contenders' ranks of a job; the plan that Pleat's leave is followed behind them."""
 
     def __init__(self, job, options):
-        self.job, self.options = job, options
-        self.ending = contextlib.ExitStack()
-        self.folder = pathlib.Path(self.ending.enter_context(tempfile.TemporaryDirectory()))
-        self.runs = {name: self.start(name) for name in options.allocators if name != "pleat-kept"}
+        super().__init__(job)
+        self.options = options
+        for contender in options.allocators:
+            if contender != "pleat-kept":
+                self.begin(contender)
 
-    def start(self, contender):
-        one = Ranks(self.job, contender, self.options.ranks, self.folder, self.options.more)
-        self.ending.callback(one.end)
-        return one
+    def begin(self, contender):
+        self.start(contender, Ranks(self.name, contender, self.options.ranks, self.folder, self.options.more))
 
     def keep_logs(self):
         """What its programs wrote, beside the lines of JSON: the folder goes."""
         for log in self.folder.glob("*.log") if self.options.out else ():
-            name = "%s-%s" % (self.job.replace(" ", "-"), log.name)
-            with contextlib.suppress(OSError):  # a job that took too long is being ended
-                shutil.copyfile(log, pathlib.Path(self.options.out).with_name(name))
+            name = "%s-%s" % (self.name.replace(" ", "-"), log.name)
+            shutil.copyfile(log, pathlib.Path(self.options.out).with_name(name))
 
     def run(self, seconds):
         """What became of it, as the line of JSON has it."""
-        told = {"job": self.job, "ranks": self.options.ranks, "more": self.options.more}
-        late = threading.Event()
-
-        def stop():
-            late.set()
-            self.ending.close()
-
-        watch = threading.Timer(seconds, stop)
-        watch.start()
+        told = {"job": self.name, "ranks": self.options.ranks, "more": self.options.more}
+        until = time.monotonic() + seconds
         try:
-            told["runs"] = take_turns(self.runs)
+            told["runs"] = self.take_turns(seconds)
             if "pleat-kept" in self.options.allocators:
-                told["runs"].update(take_turns({"pleat-kept": self.start("pleat-kept")}))
-        except (Failed, OSError, ValueError) as failure:
-            told["error"] = "%s: its time ran out, %.0f seconds" % (self.job, seconds) if late.is_set() else str(failure)
+                self.runs = {}
+                self.begin("pleat-kept")
+                told["runs"].update(self.take_turns(until - time.monotonic()))
+        except Failed as failure:
+            told["error"] = str(failure)
             self.keep_logs()
-        finally:
-            watch.cancel()
-            self.ending.close()
         return told
 
 
+def finish(job, options, seconds):
+    told = job.run(min(seconds, JOB_SECONDS))
+    print("%s%s" % (told["job"], ": " + told["error"] if "error" in told else ""), file=sys.stderr, flush=True)
+    if options.out:
+        with open(options.out, "a") as out:
+            out.write(json.dumps(told) + "\n")
+    return told
+
+
 def run_all(options):
-    began, done, ahead, waiting = time.monotonic(), [], [], list(options.jobs)
-    try:
-        while waiting or ahead:
-            seconds = options.seconds - (time.monotonic() - began)
-            if seconds < LEFT_FOR_A_JOB:
-                break
-            while waiting and len(ahead) < 2:
-                ahead.append(Job(waiting.pop(0), options))
-            told = ahead.pop(0).run(min(seconds, JOB_SECONDS))
-            done.append(told)
-            print("%s%s" % (told["job"], ": " + told["error"] if "error" in told else ""), file=sys.stderr, flush=True)
-            if options.out:
-                with open(options.out, "a") as out:
-                    out.write(json.dumps(told) + "\n")
-    finally:
-        for one in ahead:
-            one.ending.close()
-    return done, [one.job for one in ahead] + waiting
-
-
-def ratios(one, native):
-    """Of the first rank's steady iterations; all ranks wait for each other in each."""
-    pairs = list(zip(one[0]["seconds"], native[0]["seconds"]))[STEADY_FROM:]
-    return [mine / other for mine, other in pairs]
-
-
-def shown(figure, form="%.4f"):
-    return "-" if figure is None else form % figure
-
-
-def gibibytes(figure):
-    return shown(figure and figure / GIB, "%.3f")
+    return turns.one_ahead(options.jobs, options.seconds, LEFT_FOR_A_JOB, lambda job, number: Job(job, options),
+                           lambda job, seconds: finish(job, options, seconds))
 
 
 def times_native(runs, contender):
@@ -193,16 +124,22 @@ def times_native(runs, contender):
     time than native's iterations: None."""
     if "native" not in runs or contender == "pleat-kept":
         return None
-    return statistics.median(ratios(runs[contender], runs["native"]))
+    return statistics.median(of_first(runs, contender))
+
+
+def of_first(runs, contender):
+    """Ratios of the first rank's steady iterations; all ranks wait for each other in each."""
+    return ratios(runs[contender][0], runs["native"][0])
 
 
 def row_of(told, contender):
     """What the table shows of a contender."""
     ranks = told["runs"][contender]
     worst = min(ranks, key=lambda one: one.get("efficiency") or 0)  # the processor's allocator tells none
-    return (told["job"], contender, str(worst["rank"]), gibibytes(worst.get("peak_allocated_bytes")),
-            gibibytes(worst.get("peak_reserved_bytes")), shown(worst.get("efficiency")),
-            shown(statistics.median(ranks[0]["seconds"][STEADY_FROM:])), shown(times_native(told["runs"], contender)))
+    return (told["job"], contender, str(worst["rank"]), cell(worst.get("peak_allocated_bytes"), "%.3f", GIB),
+            cell(worst.get("peak_reserved_bytes"), "%.3f", GIB), cell(worst.get("efficiency"), "%.4f"),
+            cell(statistics.median(ranks[0]["seconds"][STEADY_FROM:]), "%.4f"),
+            cell(times_native(told["runs"], contender), "%.4f"))
 
 
 def missed_by(runs, contender):
@@ -234,11 +171,8 @@ def summarize(done, left):
             if contender in EFFICIENCY:
                 missed += ["%s, %s: %s" % (told["job"], contender, what) for what in missed_by(told["runs"], contender)]
         if {"native", "pleat"} <= set(told["runs"]):
-            every += ratios(told["runs"]["pleat"], told["runs"]["native"])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(text.ljust(width) if at < 2 else text.rjust(width)
-                        for at, (text, width) in enumerate(zip(row, widths))))
+            every += of_first(told["runs"], "pleat")
+    print_table(rows)
     if every:
         print("pleat over all: steady median %.4f of native's" % statistics.median(every))
         if statistics.median(every) > STEADY_OF_ALL:

@@ -17,14 +17,12 @@ import os
 import pathlib
 import statistics
 import sys
-import tempfile
-import threading
 import time
 
 import libraries
+import turns
+from turns import GIB, STEADY_FROM, cell, print_table, ratios
 
-GIB = 1 << 30
-STEADY_FROM = 4  # harness's: iterations before it set up or are learned
 # What must hold, native's seconds being 1: the steady median over all pairs and of each, the mean
 # over all iterations from the first, and by how much of expandable segments' it may be above that.
 STEADY_OF_ALL, STEADY, MEAN, MEAN_OVER_EXPANDABLE = 1.005, 1.01, 1.02, 1.01
@@ -40,10 +38,6 @@ def say(*text):
 
 
 # ---- judging ----
-
-
-def ratios(one, native, first=0):
-    return [mine / other for mine, other in zip(one["seconds"][first:], native["seconds"][first:])]
 
 
 def mean(one, native):
@@ -74,7 +68,7 @@ def figures(pair):
             "out_of_memory": one["out_of_memory"],
         }
         if native:
-            steady = ratios(one, native, STEADY_FROM)
+            steady = ratios(one, native)
             mine["steady"] = statistics.median(steady) if steady else None
             mine["mean"] = mean(one, native)
             mine["apart"] = apart(one, native)
@@ -144,7 +138,7 @@ def beside_native(pairs, contender):
 def steady_of_all(runs_of_pairs, contender):
     """The median over all steady iterations of native's seconds; None where there are none."""
     steady = [
-        r for runs in runs_of_pairs for r in ratios(runs[contender], runs["native"], STEADY_FROM)
+        r for runs in runs_of_pairs for r in ratios(runs[contender], runs["native"])
     ]
     return statistics.median(steady) if steady else None
 
@@ -174,10 +168,6 @@ HEADER = ("job", "allocator", "live GiB", "physical", "by NVML", "%", "s/iterati
           "first s", "losses")  # fmt: skip
 
 
-def cell(value, form, scale=1):
-    return "-" if value is None else form % (value / scale)
-
-
 def equal(told):
     if told.get("apart") is None:
         return "-"
@@ -205,13 +195,6 @@ def rows(pair):
     ]
 
 
-def print_table(lines):
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        left = [text.ljust(width) for text, width in zip(line[:2], widths)]
-        print("  ".join(left + [text.rjust(w) for text, w in zip(line[2:], widths[2:])]))
-
-
 def of_all(pairs):
     """One line a contender over all pairs that have it and native."""
     for contender in CONTENDERS[1:]:
@@ -221,7 +204,7 @@ def of_all(pairs):
         steady = steady_of_all(both, contender)
         means = [mean(runs[contender], runs["native"]) for runs in both]
         means = [one for one in means if one is not None] or [float("nan")]
-        shares = [runs[contender]["efficiency"] or 0 for runs in both]
+        shares = [runs[contender].get("efficiency") or 0 for runs in both]  # the processor's allocator tells none
         print(
             "%s over %d: steady median %s, mean from the first on %.4f (%.4f to %.4f) of native's; "
             "efficiency %.4f, least %.4f"
@@ -269,90 +252,48 @@ def read(paths):
 # ---- running ----
 
 
-class Pair:
-    """A job drawn from a seed: its programs, which import their libraries until their first turns."""
+class Pair(turns.Job):
+    """A job drawn from a seed."""
 
     def __init__(self, job, seed, options, turn):
-        import compare
-
-        self.job, self.seed, self.options = job, seed, options
-        self.line = ["real.py", "--job", job, "--seed", str(seed)]
-        self.line += ["--deterministic"] if options.deterministic else []
+        super().__init__("%s@%d" % (job, seed))
+        self.job, self.seed, self.allocators = job, seed, options.allocators
+        line = ["real.py", "--job", job, "--seed", str(seed), *(["--deterministic"] if options.deterministic else [])]
+        line += ["--iterations", str(options.iterations), *(["--tiny", "--device", "cpu"] if options.tiny else [])]
         # Each has to be the first at times: what it reads from the disk the others have at once.
         at = turn % len(options.allocators)
-        self.order = options.allocators[at:] + options.allocators[:at]
-        self.ending = contextlib.ExitStack()
-        self.folder = self.ending.enter_context(tempfile.TemporaryDirectory())
-        self.runs = [
-            self.ending.enter_context(
-                compare.Run(self.with_iterations(), self.log(one), one, in_turns=True)
-            )
-            for one in self.order
-        ]
-
-    def with_iterations(self):
-        tiny = ["--tiny", "--device", "cpu"] if self.options.tiny else []
-        return [*self.line, "--iterations", str(self.options.iterations), *tiny]
+        for one in options.allocators[at:] + options.allocators[:at]:
+            self.start(one, turns.Run(line, self.log(one), one, in_turns=True))
 
     def log(self, contender):
-        return os.path.join(self.folder, contender + ".log")
-
-    def end(self):
-        self.ending.close()
+        return self.folder / (contender + ".log")
 
     def said(self):
         """What the programs said last, which tells why one of them failed."""
-        last = []
-        for one in self.order:
-            path = pathlib.Path(self.log(one))
-            lines = path.read_text().splitlines() if path.exists() else []
-            last += ["%s: %s" % (one, line) for line in lines[-15:]]
-        return last
+        return ["%s: %s" % (one, line) for one in self.runs for line in self.log(one).read_text().splitlines()[-15:]]
 
     def run(self, seconds):
         """What became of it, as the line of JSON has it."""
-        import compare
-
         told = {"job": self.job, "seed": self.seed}
-        watch = threading.Timer(seconds, lambda: [one.process.kill() for one in self.runs])
-        watch.start()
         try:
-            ended = compare.take_turns(iter(self.runs))
-            by_name = dict(zip(self.order, ended))
-            told["runs"] = {one: by_name[one] for one in self.options.allocators}
-        except compare.Failed as failure:
+            ended = self.take_turns(seconds)
+            told["runs"] = {one: ended[one] for one in self.allocators}
+        except turns.Failed as failure:
             told.update(error=str(failure), said=self.said())
-        finally:
-            watch.cancel()
         return told
 
 
 def run_all(pairs, options, out):
     """Runs pairs until the time is over; what became of each, and which are left."""
-    began = time.monotonic()
-    waiting, done, ahead = list(pairs), [], []
-    try:
-        while waiting or ahead:
-            seconds = options.seconds - (time.monotonic() - began)
-            if seconds < LEFT_FOR_A_PAIR:
-                break
-            while waiting and len(ahead) < 2:  # the pair in turn, and the one whose programs begin
-                ahead.append(Pair(*waiting.pop(0), options, len(done) + len(ahead)))
-            one = ahead.pop(0)
-            done.append(finish(one, min(seconds, PAIR_SECONDS), out))
-    finally:
-        for one in ahead:
-            one.end()
-    return done, [(one.job, one.seed) for one in ahead] + waiting
+    return turns.one_ahead(pairs, options.seconds, LEFT_FOR_A_PAIR,
+                           lambda pair, number: Pair(*pair, options, number),
+                           lambda pair, seconds: finish(pair, min(seconds, PAIR_SECONDS), out))
 
 
 def finish(pair, seconds, out):
     """Runs a pair, writes it down and says what it was."""
     begin = time.monotonic()
-    try:
-        told = pair.run(seconds)
-    finally:
-        pair.end()
+    told = pair.run(seconds)
     told["wall_seconds"] = round(time.monotonic() - begin, 2)
     if out:
         out.write(json.dumps(told) + "\n")
