@@ -12,13 +12,10 @@ import tempfile
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ADAPTER = ROOT / "adapters" / "pytorch"
-sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat import _given, _job, _plans, estimate, libtorch, run  # noqa: E402
+from here import ADAPTER  # first: it knows where the package is
+import pleat
+import suite
+from pleat import _given, _job, _plans, estimate, libtorch, run
 
 COMMAND = os.environ.get("PLEAT_COMMAND")
 

@@ -18,12 +18,10 @@ import types
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat import _shim  # noqa: E402
+from here import ADAPTER, ROOT  # first: it knows where the package is
+import pleat
+import suite
+from pleat import _shim
 
 
 class Cache(unittest.TestCase):
@@ -356,7 +354,7 @@ class Shim(unittest.TestCase):
                     % (compiler, folder, folder + "/made.so"))
             for number, ended in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)):
                 begun = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True,
-                                         env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")))
+                                         env=dict(os.environ, PYTHONPATH=str(ADAPTER)))
                 self.comes(part.exists)
                 process = part.read_text().strip()
                 part.unlink()
@@ -375,7 +373,7 @@ class Shim(unittest.TestCase):
                 "subprocess.Popen = Begun\n"
                 "_signals.ending_by_interrupts(lambda: _signals.run_apart(['sleep', '60']))()\n")
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=20, env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")))
+                              timeout=20, env=dict(os.environ, PYTHONPATH=str(ADAPTER)))
         self.assertEqual((done.stderr, done.returncode), ("", -signal.SIGINT))
         self.comes(lambda: not os.path.exists("/proc/%s/exe" % done.stdout.strip()))
 
@@ -438,7 +436,7 @@ class Install(unittest.TestCase):
         """The lines of CMake's calls when these programs are on the path, and what was said."""
         with tempfile.TemporaryDirectory() as folder:
             tree, bin = pathlib.Path(folder, "adapters", "pytorch"), pathlib.Path(folder, "bin")
-            shutil.copytree(ROOT / "adapters/pytorch", tree, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ADAPTER, tree, ignore=shutil.ignore_patterns("__pycache__"))
             pathlib.Path(folder, "CMakePresets.json").touch()
             bin.mkdir()
             for name in programs:
@@ -466,7 +464,7 @@ class Install(unittest.TestCase):
     def test_no_sdist_is_built_that_cannot_be_installed(self):
         with tempfile.TemporaryDirectory() as folder:
             tree = pathlib.Path(folder, "pytorch")
-            shutil.copytree(ROOT / "adapters/pytorch", tree, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ADAPTER, tree, ignore=shutil.ignore_patterns("__pycache__"))
             done = subprocess.run([sys.executable, "setup.py", "sdist"], cwd=tree, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.assertNotEqual(done.returncode, 0)
@@ -477,7 +475,7 @@ class Install(unittest.TestCase):
         """Of what pip has setup.py do."""
         with tempfile.TemporaryDirectory() as folder:
             tree, contents = pathlib.Path(folder, "tree"), pathlib.Path(folder, "contents")
-            shutil.copytree(ROOT / "adapters/pytorch", tree, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ADAPTER, tree, ignore=shutil.ignore_patterns("__pycache__"))
             for name in ("contents", "temporary"):
                 pathlib.Path(folder, name).mkdir()
             contents.joinpath("mark").write_text("")

@@ -17,12 +17,10 @@ import types
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import started  # noqa: E402  # the program beside this one
-import suite  # noqa: E402
-from pleat import _errors, _fake, _progress, _recording, estimate  # noqa: E402
+from here import ADAPTER  # first: it knows where the package is
+import started  # the program beside this one
+import suite
+from pleat import _errors, _fake, _progress, _recording, estimate
 
 MIB = 1 << 20
 
@@ -57,13 +55,13 @@ def run_started(*arguments, program):
 def run_words(*words, options=(), **named):
     return subprocess.run([sys.executable, "-m", "pleat.estimate", *options, "--", *words],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")), **named)
+                          env=dict(os.environ, PYTHONPATH=str(ADAPTER)), **named)
 
 
 def begin(*words, stderr=None, start_new_session=False, **variables):
     return subprocess.Popen([sys.executable, "-m", "pleat.estimate", "--", *words], stdout=subprocess.PIPE, stderr=stderr,
                             text=True, start_new_session=start_new_session,
-                            env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch"), **variables))
+                            env=dict(os.environ, PYTHONPATH=str(ADAPTER), **variables))
 
 
 class Storage:
@@ -390,7 +388,7 @@ class Command(unittest.TestCase):
         primary, terminal = os.openpty()
         code = "import sys; from pleat import estimate; estimate.main(sys.argv[1:])"
         with subprocess.Popen([sys.executable, "-c", code, "--", *words], stdout=subprocess.PIPE, stderr=terminal,
-                              env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch"))) as begun:
+                              env=dict(os.environ, PYTHONPATH=str(ADAPTER))) as begun:
             quiet = run_words(*words)
             self.assertEqual(begun.wait(20), 1)
         os.close(terminal)
@@ -469,7 +467,7 @@ class Command(unittest.TestCase):
             self.skipTest("no process may have a namespace of its own here")
         done = subprocess.run([*apart, sys.executable, "-m", "pleat.estimate", "--", "sh", "-c", "kill -INT $$"],
                               check=False, stderr=subprocess.PIPE,
-                              env=dict(os.environ, PYTHONPATH=str(ROOT / "adapters/pytorch")))
+                              env=dict(os.environ, PYTHONPATH=str(ADAPTER)))
         self.assertEqual(done.returncode, 128 + signal.SIGINT, done.stderr)
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")

@@ -5,10 +5,7 @@ import os
 import sys
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
+from torch_or_none import torch
 
 import estimate as beside  # the program beside this one, which sets the path
 

@@ -10,10 +10,7 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
+from torch_or_none import torch
 
 import estimate as beside  # the program beside this one, which sets the path
 

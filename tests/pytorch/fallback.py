@@ -12,17 +12,11 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat import _shim  # noqa: E402
+from here import ADAPTER, ROOT  # first: it knows where the package is
+from torch_or_none import torch
+import pleat
+import suite
+from pleat import _shim
 
 WITH_CUDA = torch is not None and torch.version.cuda is not None
 GPU = WITH_CUDA and "PLEAT_NO_GPU" not in os.environ and torch.cuda.is_available()
@@ -117,7 +111,7 @@ class Fallback(unittest.TestCase):
 
     def python(self, *parts, served=True, **more):
         """Standard output of a program for which there is no compiler, nor what one made before."""
-        begin = BEGIN % (str(ROOT / "adapters/pytorch"), str(self.hooks), str(self.hooks),
+        begin = BEGIN % (str(ADAPTER), str(self.hooks), str(self.hooks),
                          str(_shim.library())) if served else "import torch\n"
         environment = {name: value for name, value in os.environ.items() if name not in (
             "CXX", "LD_PRELOAD", "PLEAT_NO_GPU", "PLEAT_LIBRARY", "PLEAT_INCLUDE")}

@@ -7,18 +7,13 @@ with results that do not depend on the allocator.
 import inspect
 import os
 import pickle
-import sys
 import tempfile
 import threading
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "adapters", "pytorch"))
-import pleat  # noqa: E402
+import here  # first: it knows where the package is
+from torch_or_none import torch
+import pleat
 
 os.environ.setdefault("PLEAT_CONF", "keep:off")  # no test is to be another one in its second run
 

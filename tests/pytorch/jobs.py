@@ -15,20 +15,16 @@ import tempfile
 import time
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
+from here import ADAPTER, ROOT  # first: it knows where the package is
+import pleat
+from pleat import _shim
+from torch_or_none import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ROOT / "adapters" / "pytorch" / "pleat-run")
+RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ADAPTER / "pleat-run")
 GPT2 = str(ROOT / "tools" / "workloads" / "gpt2.py")
 SMALL = ["--layers", "8", "--hidden", "512", "--heads", "8", "--sequence", "512"]
 LORA = ["--layers", "2", "--hidden", "1024", "--heads", "8", "--inner", "2816", "--sequence", "512",
         "--vocabulary", "8000", "--iterations", "20", "--quiet"]
-sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
-import pleat  # noqa: E402
-from pleat import _shim  # noqa: E402
 
 READY = torch is not None and torch.version.cuda is not None and torch.cuda.is_available()
 

@@ -13,12 +13,9 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ADAPTER = ROOT / "adapters" / "pytorch"
-sys.path[:0] = [str(ADAPTER), str(ROOT / "tests"), str(ROOT / "tests" / "pytorch")]
-sys.dont_write_bytecode = True
-import fallback  # noqa: E402
-import suite  # noqa: E402
+from here import ADAPTER, ROOT  # first: it knows where the package is
+import fallback
+import suite
 
 PYTHON = sys.executable
 RANKS, VICTIM, STEPS = 3, 1, 8

@@ -13,17 +13,11 @@ import tempfile
 import unittest
 from unittest import mock
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat import _command, _shim, libtorch  # noqa: E402
+from here import ROOT  # first: it knows where the package is
+from torch_or_none import torch
+import pleat
+import suite
+from pleat import _command, _shim, libtorch
 
 HOME = pathlib.Path(torch.__file__).parent if torch is not None else pathlib.Path("/none")
 THERE = (HOME / "lib" / "libtorch_cuda.so").is_file()

@@ -2,8 +2,6 @@
 has it)."""
 
 import gc
-import pathlib
-import sys
 import types
 import unittest
 from unittest import mock
@@ -15,12 +13,10 @@ try:
 except ImportError:
     torch = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat._marks import ALL, MOST_PARTS, MOST_STEPS, Steps  # noqa: E402
+import here  # first: it knows where the package is
+import pleat
+import suite
+from pleat._marks import ALL, MOST_PARTS, MOST_STEPS, Steps
 
 
 @unittest.skipIf(torch is None, "no torch")

@@ -17,13 +17,10 @@ import types
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ADAPTER = ROOT / "adapters" / "pytorch"
-sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat import _files, _job, _plans, _shim, run  # noqa: E402
+from here import ADAPTER, ROOT  # first: it knows where the package is
+import pleat
+import suite
+from pleat import _files, _job, _plans, _shim, run
 
 # What stands for torch below: it says that it was imported, and that CUDA is not there.
 TORCH = """

@@ -1,17 +1,14 @@
 """What Python asks of the shim to trim and pause memory, and settings, without a GPU and without torch: pausing.py."""
 
 import importlib
-import pathlib
 import sys
 import types
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
+import here  # first: it knows where the package is
+import pleat
+import suite
 
 
 class FakeLibrary:

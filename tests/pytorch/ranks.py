@@ -16,12 +16,9 @@ import time
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ADAPTER = ROOT / "adapters" / "pytorch"
-sys.path[:0] = [str(ADAPTER), str(ROOT / "tests")]
-sys.dont_write_bytecode = True
-import suite  # noqa: E402
-from pleat import _first, _job, _plans, _ranks, run  # noqa: E402
+from here import ADAPTER  # first: it knows where the package is
+import suite
+from pleat import _first, _job, _plans, _ranks, run
 
 GIB = 1 << 30
 

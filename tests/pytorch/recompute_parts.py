@@ -5,9 +5,7 @@ import copy
 import functools
 import json
 import os
-import pathlib
 import subprocess
-import sys
 import time
 import unittest
 
@@ -17,11 +15,9 @@ try:
 except ImportError:
     torch = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "adapters" / "pytorch"), str(ROOT / "tests"), str(ROOT / "tools" / "workloads")]
-sys.dont_write_bytecode = True
-from pleat._recompute import Recompute  # noqa: E402
-from pleat._recompute.recompute import CHOSEN  # noqa: E402
+from here import ROOT  # first: it knows where the package is
+from pleat._recompute import Recompute
+from pleat._recompute.recompute import CHOSEN
 
 GIB = 1 << 30
 COMMAND = os.environ.get("PLEAT_COMMAND", str(ROOT / "build/release/bin/pleat"))

@@ -15,15 +15,10 @@ import tempfile
 import time
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
+from here import ADAPTER  # first: it knows where the package is
+from torch_or_none import torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
-
-RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ROOT / "adapters" / "pytorch" / "pleat-run")
+RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ADAPTER / "pleat-run")
 READY = torch is not None and torch.version.cuda is not None and torch.cuda.is_available()
 HOOK = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
 MIB = 1 << 20

@@ -6,22 +6,16 @@ torch with all that the fake of its allocator overrides ($PLEAT_TORCH_PYTHON: a 
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
+import here  # first: it knows where the package is
+from torch_or_none import torch
+import pleat
+import suite
+from pleat import _shim
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "adapters" / "pytorch"), str(HERE.parent)]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat import _shim  # noqa: E402
-
 NEEDED = {"EMPTY_POOL", "EXPANDABLE_SIZES", "MEMORY_FRACTION", "PROCESS_FRACTION", "REJECTION_OBSERVER", "SHARE_HANDLE",
           "SKIP_ACTIONS", "SNAPSHOT_TRACES", "USE_ON_OOM_FLAG"}
 

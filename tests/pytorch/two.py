@@ -11,16 +11,11 @@ import sys
 import tempfile
 import unittest
 
-try:
-    import torch
-except ImportError:
-    torch = None
+from here import ADAPTER  # first: it knows where the package is
+from torch_or_none import torch
+import pleat
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
-import pleat  # noqa: E402
-
-RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ROOT / "adapters" / "pytorch" / "pleat-run")
+RUN = os.environ.get("PLEAT_RUN_COMMAND") or str(ADAPTER / "pleat-run")
 READY = torch is not None and torch.version.cuda is not None and torch.cuda.device_count() > 1
 # What is tested is memory; multicast over NVLink is not available everywhere.
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")

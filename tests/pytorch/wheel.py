@@ -16,14 +16,11 @@ import unittest
 import warnings
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ADAPTER = ROOT / "adapters" / "pytorch"
-sys.path[:0] = [str(ADAPTER), str(ROOT / "tests"), str(ROOT / "tools")]
-sys.dont_write_bytecode = True
-import pleat  # noqa: E402
-import suite  # noqa: E402
-from pleat import _environment, _first, _hooks, _job, _shim, _variables, run  # noqa: E402
-from wheels import torches  # noqa: E402
+from here import ADAPTER, ROOT  # first: it knows where the package is
+import pleat
+import suite
+from pleat import _environment, _first, _hooks, _job, _shim, _variables, run
+from wheels import torches
 
 TORCH = """
 print("torch imported")
