@@ -26,15 +26,9 @@ A row: the most bytes of the device in use where iterations end (memory is kept 
 count less what is there beside Pleat's memory after the first iterations; seconds of an iteration at the mean
 of the measured ones, and how many of them it waited for memory verbs; whether losses are those alone, bit by bit; and
 the choice. Then what must hold and does not; exit status 1 if anything.
-
-    recompute.py --cpu
-
-trains small ones on the processor, where nothing of memory is measured: whether losses are the same bit by bit
-while blocks go all ways in turn.
 """
 
 import argparse
-import contextlib
 import functools
 import ctypes
 import json
@@ -69,55 +63,49 @@ def models():
     return hub
 
 
-def model_of(name, device):
-    """A model of transformers, and what makes a batch of it at a length; on a processor a small one."""
+def model_of(name):
+    """A model of transformers, and what makes a batch of it at a length."""
     import torch
 
     hub = models()
-    small = device == "cpu"
-    words = 100 if small else 32000
-    wide = dict(hidden_size=64 if small else 1536, num_attention_heads=4 if small else 12, vocab_size=words,
-                use_cache=False, max_position_embeddings=LONGEST, intermediate_size=96 if small else 4096)
-
-    def deep(layers):
-        return 6 if small else layers
+    words = 32000
+    wide = dict(hidden_size=1536, num_attention_heads=12, vocab_size=words, use_cache=False,
+                max_position_embeddings=LONGEST, intermediate_size=4096)
 
     def texts(rows):
         def batch(length):
-            tokens = torch.randint(0, words, (1 if small else rows, length), device=device)
+            tokens = torch.randint(0, words, (rows, length), device="cuda")
             return dict(input_ids=tokens, labels=tokens)
 
         return batch
 
     def images(length):
-        rows = max(1 if small else 8, 96 * length // LONGEST)
-        return dict(pixel_values=torch.randn(rows, 3, *[32 if small else 224] * 2, device=device),
-                    labels=torch.randint(0, 2, (rows,), device=device))
+        rows = max(8, 96 * length // LONGEST)
+        return dict(pixel_values=torch.randn(rows, 3, 224, 224, device="cuda"),
+                    labels=torch.randint(0, 2, (rows,), device="cuda"))
 
     def pairs(length):
         # Its attention's biases take the square of the length.
-        tokens = torch.randint(0, words, (1 if small else 4, length // 2), device=device)
+        tokens = torch.randint(0, words, (4, length // 2), device="cuda")
         return dict(input_ids=tokens, labels=tokens[:, : length // 4].contiguous())
 
     makers = {
         "llama": lambda: (hub.LlamaForCausalLM(hub.LlamaConfig(
-            num_hidden_layers=deep(16), num_key_value_heads=4, **wide)), texts(6)),
+            num_hidden_layers=16, num_key_value_heads=4, **wide)), texts(6)),
         "qwen3moe": lambda: (hub.Qwen3MoeForCausalLM(hub.Qwen3MoeConfig(
-            moe_intermediate_size=32 if small else 768, num_hidden_layers=deep(10), num_key_value_heads=4,
-            head_dim=16 if small else 128, num_experts=8, num_experts_per_tok=2, **wide)), texts(4)),
+            moe_intermediate_size=768, num_hidden_layers=10, num_key_value_heads=4, head_dim=128, num_experts=8,
+            num_experts_per_tok=2, **wide)), texts(4)),
         "vit": lambda: (hub.ViTForImageClassification(hub.ViTConfig(
-            hidden_size=64 if small else 1024, intermediate_size=96 if small else 4096, num_hidden_layers=deep(20),
-            num_attention_heads=4 if small else 16, image_size=32 if small else 224,
-            hidden_dropout_prob=0.1 if small else 0.0)), images),
+            hidden_size=1024, intermediate_size=4096, num_hidden_layers=20, num_attention_heads=16, image_size=224,
+            hidden_dropout_prob=0.0)), images),
         "t5": lambda: (hub.T5ForConditionalGeneration(hub.T5Config(
-            d_model=64 if small else 1024, d_ff=96 if small else 4096, num_layers=deep(8),
-            num_heads=4 if small else 16, d_kv=16 if small else 64, vocab_size=words, use_cache=False,
+            d_model=1024, d_ff=4096, num_layers=8, num_heads=16, d_kv=64, vocab_size=words, use_cache=False,
             decoder_start_token_id=0)), pairs),
     }
     torch.manual_seed(7)
-    with torch.device(device):
+    with torch.device("cuda"):
         model, batch = makers[name]()
-    return model.to(torch.bfloat16).train() if not small else model.train(), batch
+    return model.to(torch.bfloat16).train(), batch
 
 
 def keep_some(context, op, *arguments, **keywords):
@@ -149,8 +137,6 @@ def used(torch):
 
 class Gpu:
     """A GPU under Pleat."""
-
-    name, longest = "cuda", LONGEST
 
     def __init__(self, way, budget):
         sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
@@ -207,77 +193,6 @@ class Gpu:
         return row
 
 
-class Cpu:
-    """The processor, where every third block goes each way."""
-
-    name, longest = "cpu", 64
-
-    def __init__(self, way, budget):
-        self.made = None
-        self.said = []
-
-    def ladder(self, costs, budget):
-        blocks = range(len(costs["block_ns"]))
-        ways = ["offload", "attention", "again"]
-        rungs = [dict(live_bytes=1000, ns=0)] + [
-            dict(live_bytes=1000, ns=0, block=i, way=ways[i % 3], until=i + 1) for i in blocks]
-        rungs[-1]["live_bytes"] = 900  # so that the budget wants all of them
-        return dict(rungs=rungs, persistent_bytes=100, lasting_bytes=100, earlier_bytes=0,
-                    peaks=[dict(lasting_bytes=100, passing_bytes=800)],
-                    blocks=[dict(number=i, saved_bytes=1) for i in blocks])
-
-    def ready(self, torch):
-        torch.set_num_threads(1)
-        sys.path.insert(0, str(ROOT / "adapters" / "pytorch"))
-        from pleat import _recompute
-        from pleat._recompute import offload
-
-        class World(_recompute.World):
-            phase, ladder, say = staticmethod(contextlib.nullcontext), staticmethod(self.ladder), self.said.append
-            link, errors, recording = (lambda world: 1), (lambda world: 0), (lambda world: True)
-            timer, hold = (lambda world: lambda: lambda: 1), (lambda world, budget, remedy: None)
-            copies = lambda world: Copies()  # noqa: E731
-
-        class Copies:
-            kind = "cpu"
-
-            def host(self, bytes):
-                return torch.empty(bytes, dtype=torch.uint8)
-
-            def copy(self, pairs, device):
-                for to, source in pairs:
-                    to.copy_(source)
-
-            def wait(self, event, device):
-                pass
-
-        offload.SMALLEST = 1
-        self.made = _recompute.Recompute(torch, 920, World(torch, None))
-        self.world = World
-
-    def now(self, torch):
-        return time.monotonic()
-
-    def iterated(self, torch, number):
-        if self.made is not None:
-            self.made.mark()
-        return True
-
-    def row(self):
-        made = self.made
-        return dict(used_bytes=0, said=self.said, choice_seconds=0, blocks=made.count, ways=ways_of(made))
-
-
-class Plain(Cpu):
-    """The processor alone."""
-
-    def ready(self, torch):
-        torch.set_num_threads(1)
-
-    def row(self):
-        return dict(used_bytes=0)
-
-
 def ways_of(made):
     """How many blocks are computed again, all but attention, and offloaded."""
     ways = [way for way, _ in made.ways.values()]
@@ -315,15 +230,15 @@ def be_deterministic(torch):
     torch.histc = histc
 
 
-def train(name, lengths, way, share, budget, cpu=False, again=0, fast=False):
+def train(name, lengths, way, share, budget, again=0, fast=False):
     """A row: one way to train, in this process."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    device = (Gpu if not cpu else Cpu if way == "auto" else Plain)(way, budget)
+    device = Gpu(way, budget)
     import torch
 
     if not fast:
         be_deterministic(torch)
-    model, batch = model_of(name, device.name)
+    model, batch = model_of(name)
     device.ready(torch)
     model = prepare(model, way, share)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -341,7 +256,7 @@ def iterate(torch, device, lengths, model, batch, optimizer, losses, seconds):
     i = 0
     while len(seconds) < MEASURED:
         part = SHARES[i % len(SHARES)] if lengths == "drawn" else 1.0
-        inputs = batch(max(int(device.longest * part) // 64 * 64, 16))
+        inputs = batch(max(int(LONGEST * part) // 64 * 64, 16))
         began = device.now(torch)
         loss = model(**inputs).loss
         loss.backward()
@@ -405,8 +320,7 @@ def run_alone(asked, write):
 def run_all(options, write):
     for model in options.models:
         for lengths in options.lengths:
-            asked = dict(patience=options.patience, name=model, lengths=lengths, share=0, budget=0, cpu=options.cpu,
-                         fast=options.fast)
+            asked = dict(patience=options.patience, name=model, lengths=lengths, share=0, budget=0, fast=options.fast)
             known = options.known.get((model, lengths), {})
             alone, asked["fast"] = known.get("used_bytes", 0), options.fast or known.get("fast", False)
             for way in options.ways:
@@ -414,7 +328,7 @@ def run_all(options, write):
                     alone = run_alone(asked, write)
                 elif way not in BUDGETED:
                     write(run(way=way, **asked))
-                elif alone or options.cpu:
+                elif alone:
                     for share in options.budgets:
                         write(run(way=way, **{**asked, "share": share, "budget": int(share * alone)}))
 
@@ -455,8 +369,6 @@ def judge(rows):
                 name, row["used_bytes"] / GIB, row["budget"] / GIB))
         if losses == "differ":
             wrong.append("%s: losses are not those without" % name)
-        if row["cpu"]:
-            continue
         gain = 0.12 if row["lengths"] == "drawn" and row["share"] >= 0.6 else 0
         if full.get("seconds") and row["seconds"] > (1 - gain) * full["seconds"]:
             wrong.append("%s: %.4f s an iteration, full checkpointing %.4f" % (name, row["seconds"], full["seconds"]))
@@ -502,13 +414,10 @@ def main():
                         "%(default)s. Without 'alone' its peak is that of --show")
     parser.add_argument("--patience", type=int, default=240, metavar="SECONDS", help="for a row; default: %(default)s")
     parser.add_argument("--fast", action="store_true", help="with kernels that may give other bits in each run")
-    parser.add_argument("--cpu", action="store_true", help="small models on the processor")
     parser.add_argument("--json", metavar="FILE", help="append the rows to it, a line each, as they come")
     parser.add_argument("--show", metavar="FILE", nargs="+", default=[], help="rows of other parts; without --json "
                         "nothing runs but the table")
     options = parser.parse_args()
-    if options.cpu:
-        options.ways, options.budgets = ["alone", "auto"], [1.0]
     rows = read(options.show)
     options.known = {(r["name"], r["lengths"]): r for r in rows if r["way"] == "alone" and "error" not in r}
 
