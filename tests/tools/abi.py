@@ -4,19 +4,16 @@ One that is gone breaks programs that call it; one that is new is to be on the l
 What both ask the C library for is there in the oldest one that a wheel serves.
 """
 
-import pathlib
 import re
 import subprocess
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from here import ROOT  # first: it knows where the tools are
+from wheels.cross import GLIBC
+
 LIBRARY = sys.argv.pop(1)
 COMMAND = sys.argv.pop(1)
-sys.path.insert(0, str(ROOT / "tools"))
-
-from wheels.cross import GLIBC  # noqa: E402
-
 # What later C libraries have by a new version of their own, and older ones by another name or version, which a wheel's
 # compiler takes. Functions of libpthread and libdl have been libc's since 2.34.
 MOVED = re.compile(r"f?stat|lstat|fstatat|pthread_\w+|dl\w+|__libc_start_main|__isoc23_\w+|exp2?|log2?|pow|fmod")

@@ -3,31 +3,17 @@
 usage: ablate.py ABLATE PLEAT
 """
 
-import importlib.machinery
-import importlib.util
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import here
+
 ABLATE, PLEAT = sys.argv[1:3]
-
-
-def load():
-    sys.dont_write_bytecode = True
-    loader = importlib.machinery.SourceFileLoader("ablate", ABLATE)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("ablate", loader))
-    sys.path.insert(0, str(pathlib.Path(ABLATE).parent))
-    loader.exec_module(module)
-    return module
-
-
-def run(*arguments):
-    return subprocess.run([sys.executable, "-B", ABLATE, "--pleat", PLEAT, *arguments],
-                          capture_output=True, text=True, check=False)
+run = here.runs_python(ABLATE, "--pleat", PLEAT)
 
 
 def figures(efficiency, driver_ms=0.0, ended=True):
@@ -45,14 +31,14 @@ class Ablate(unittest.TestCase):
                 "collect    0      percent; 0: never\n"
                 "log_ms     20     milliseconds between its records\n"
                 "log               write the footprint\n")
-        self.assertEqual(load().switches(text), ["learn:off", "spare:0"])
+        self.assertEqual(here.load(ABLATE).switches(text), ["learn:off", "spare:0"])
 
     def test_this_build_has_switches(self):
         conf = subprocess.run([PLEAT, "conf"], capture_output=True, text=True, check=True).stdout
-        self.assertIn("learn:off", load().switches(conf))
+        self.assertIn("learn:off", here.load(ABLATE).switches(conf))
 
     def test_a_row_says_what_it_is_worth(self):
-        ablate = load()
+        ablate = here.load(ABLATE)
         row = ablate.row_of("x:off", "learning", {"a": (figures(0.99), figures(0.98)),
                                                   "b": (figures(0.99), figures(0.99, 2.0)),
                                                   "c": (figures(0.98), figures(0.99)),

@@ -11,13 +11,14 @@ import sys
 import tempfile
 import unittest
 
+import here
+
 PLEAT, SNAPSHOT = sys.argv[1:3]
 MIB = 1 << 20
-DRAWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "workloads", "drawn.py")
 
 
 def run(*arguments, status=0):
-    ran = subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True)
+    ran = here.run(PLEAT, *arguments)
     assert ran.returncode == status, f"{arguments}: {ran.returncode}: {ran.stderr}"
     return ran
 
@@ -131,9 +132,8 @@ class Compare(unittest.TestCase):
         path = os.path.join(self.folder.name, f"drawn-{samples}{'-ended' if ended else ''}.pickle")
         settings = ["batch=fixed", f"samples={samples}", "evaluation_every=0", "generation_every=0",
                     "checkpoint_every=0"]
-        subprocess.run([sys.executable, DRAWN, "--seed", "9", "--family", "decoder", "--iterations", "4", "-o", path,
-                        *(part for setting in settings for part in ("--set", setting))],
-                       check=True, stdout=subprocess.DEVNULL)
+        here.draw(path, "--seed", 9, "--family", "decoder", "--iterations", 4,
+                  *(part for setting in settings for part in ("--set", setting)))
         if ended:
             with open(path, "rb") as file:
                 snapshot = pickle.load(file)
@@ -234,8 +234,7 @@ class Compare(unittest.TestCase):
     def test_only_a_plan_that_is_followed_is_marked(self):
         """A plan that only answers questions was marked as followed."""
         moe, lost, kept = (os.path.join(self.folder.name, name) for name in ("moe.pickle", "lost.plan", "kept.plan"))
-        subprocess.run([sys.executable, DRAWN, "--seed", "9", "--family", "moe", "-o", moe], check=True,
-                       stdout=subprocess.DEVNULL)
+        here.draw(moe, "--seed", 9, "--family", "moe")
         for path, plan, followed in ((moe, lost, False), (SNAPSHOT, kept, True)):
             run("plan", path, "-o", plan)
             _, told = compare(path, "-P", plan, "-p", "stweaver,pleat", "--no-fit")

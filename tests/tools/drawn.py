@@ -4,24 +4,15 @@ import gzip
 import json
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 import unittest
 
+import here
+from drawing import job
+
 PLEAT = sys.argv.pop(1)
-WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads")
-sys.path.insert(0, WORKLOADS)
-from drawing import job  # noqa: E402
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, os.path.join(WORKLOADS, "drawn.py"), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+run = here.runs_python(here.DRAWN)
 
 
 def left_over(test, events):
@@ -95,12 +86,7 @@ class Drawn(unittest.TestCase):
     def replays(self, memory, family):
         path = self.path(family + ".pickle")
         memory.write(path)
-        done = subprocess.run(
-            [PLEAT, "replay", path, "--policy", "native", "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        done = here.run(PLEAT, "replay", path, "--policy", "native", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         told = json.loads(done.stdout)
         self.assertGreaterEqual(told["iterations"], 2)
@@ -189,11 +175,7 @@ class Drawn(unittest.TestCase):
         self.assertLessEqual(job.draw(160).record().peak, job.MOST_PEAK)
 
     def test_it_is_as_a_recorded_job_with_its_settings(self):
-        done = subprocess.run(
-            [sys.executable, os.path.join(WORKLOADS, "honesty.py"), "--pleat", PLEAT],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        done = here.run_python(here.WORKLOADS / "honesty.py", "--pleat", PLEAT)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("| bundled |", done.stdout)
 

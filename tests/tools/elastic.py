@@ -2,22 +2,16 @@
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import unittest
 import zlib
 
-sys.dont_write_bytecode = True
-from made import SMALL, Recording, record  # noqa: E402
+import here
+from made import SMALL, Recording, record
 
 PLEAT = sys.argv.pop(1)
-DRAWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/workloads/drawn.py")
-
-
-def pleat(*arguments):
-    return subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True,
-                          check=False)
+pleat = here.runs(PLEAT)
 
 
 class Elastic(unittest.TestCase):
@@ -82,10 +76,8 @@ class Elastic(unittest.TestCase):
         """Recordings of a drawn job at two sizes."""
         jobs = [self.path("%s-%d.pickle" % (family, samples)) for samples in (2, 4)]
         for samples, job in zip((2, 4), jobs):
-            subprocess.run([sys.executable, "-B", DRAWN, "--seed", str(seed), "--family", family,
-                            "--iterations", str(iterations), "--set", "batch=fixed", "--set", "samples=%d" % samples,
-                            "--set", "large_at=null", *(word for one in given for word in ("--set", one)), "-o", job],
-                           check=True, capture_output=True)
+            here.draw(job, "--seed", seed, "--family", family, "--iterations", iterations, "--set", "batch=fixed", "--set",
+                      "samples=%d" % samples, "--set", "large_at=null", *(word for one in given for word in ("--set", one)))
         return jobs
 
     def plan_of_both(self, family, seed, *given):
@@ -431,9 +423,7 @@ class Foretold(unittest.TestCase):
             def drawn(samples):
                 path = os.path.join(folder, "%d.pickle.gz" % samples)
                 if not os.path.exists(path):
-                    subprocess.run([sys.executable, "-B", DRAWN, "--like", like, "--set",
-                                    "samples=%d" % samples, "-o", path], check=True,
-                                   stdout=subprocess.DEVNULL)
+                    here.draw(path, "--like", like, "--set", "samples=%d" % samples)
                 return path
             plan = os.path.join(folder, "plan")
             made = pleat("plan", *map(drawn, recorded), "--x", ",".join(map(str, recorded)),

@@ -12,18 +12,17 @@ import sys
 import tempfile
 import unittest
 
+import here
 import made
 
 PLEAT, SNAPSHOT = sys.argv[1:3]
-DRAWN = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads", "drawn.py")
 
 
 def run(*arguments):
     return of_the_job(*arguments) if SNAPSHOT in arguments else ran(*arguments)
 
 
-def ran(*arguments):
-    return subprocess.run([PLEAT, *arguments], capture_output=True, text=True, check=False)
+ran = here.runs(PLEAT)
 
 
 @functools.lru_cache(maxsize=None)
@@ -174,7 +173,7 @@ class Explain(unittest.TestCase):
     def drawn(self, *arguments):
         """A drawn job's recording."""
         path = os.path.join(self.folder.name, "-".join(arguments).replace("/", "") + ".pickle")
-        subprocess.run([sys.executable, DRAWN, *arguments, "-o", path], check=True, stdout=subprocess.DEVNULL)
+        here.draw(path, *arguments)
         return path
 
     def test_a_plan_is_offered_where_a_run_would_follow_it(self):

@@ -8,14 +8,11 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-import suite  # noqa: E402
+import here  # first: it knows where the tests are
+import suite
 
 PLEAT, SNAPSHOT = sys.argv[1:3]
-
-
-def run(*arguments):
-    return subprocess.run([PLEAT, *arguments], capture_output=True, text=True, check=False)
+run = here.runs(PLEAT)
 
 
 class Refuser(pickle.Unpickler):

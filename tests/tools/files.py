@@ -19,8 +19,8 @@ import tempfile
 import unittest
 import zlib
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-import suite  # noqa: E402
+import here  # first: it knows where the tests are
+import suite
 
 PLEAT = sys.argv[1]
 SHARED = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[2])

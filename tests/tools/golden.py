@@ -3,29 +3,15 @@
 usage: golden.py GOLDEN PLEAT
 """
 
-import importlib.machinery
-import importlib.util
 import json
-import pathlib
-import subprocess
 import sys
 import unittest
 
+import here
+
 GOLDEN, PLEAT = sys.argv[1:3]
 NOWHERE = "no-such-folder"
-
-
-def load():
-    loader = importlib.machinery.SourceFileLoader("golden", GOLDEN)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("golden", loader))
-    sys.path.insert(0, str(pathlib.Path(GOLDEN).parent))
-    loader.exec_module(module)
-    return module
-
-
-def run(*arguments):
-    return subprocess.run([sys.executable, "-B", GOLDEN, "--pleat", PLEAT, *arguments,
-                           "--recordings", NOWHERE], capture_output=True, text=True, check=False)
+run = here.runs_python(GOLDEN, "--pleat", PLEAT, "--recordings", NOWHERE)
 
 
 class Golden(unittest.TestCase):
@@ -35,7 +21,7 @@ class Golden(unittest.TestCase):
         self.assertIn("they are left out", done.stdout)
 
     def test_every_difference_is_a_row(self):
-        golden = load()
+        golden = here.load(GOLDEN)
         was = json.loads(golden.golden_path("made-up-lengths").read_text())
         now = json.loads(golden.text_of(was))
         self.assertEqual(golden.differences("job", was, now), [])
@@ -46,12 +32,12 @@ class Golden(unittest.TestCase):
         self.assertEqual((rows[0][4], rows[1][5]), ("-", "+100 %"))
 
     def test_a_job_that_has_no_file_is_told(self):
-        golden = load()
+        golden = here.load(GOLDEN)
         rows = golden.differences("job", {}, {"plan": {"maps": 1}})
         self.assertEqual(rows, [("job", "plan", "maps", "-", "1", "")])
 
     def test_a_job_drawn_otherwise_is_not_compared(self):
-        golden = load()
+        golden = here.load(GOLDEN)
         golden.golden_of = lambda name: {"job": "a", "plan": {"maps": 1}}
         self.assertTrue(golden.is_another("drawn-x", {"job": "b", "plan": {"maps": 2}}))
         self.assertFalse(golden.is_another("drawn-x", {"job": "a", "plan": {"maps": 2}}))
@@ -60,11 +46,9 @@ class Golden(unittest.TestCase):
         self.assertEqual(golden.check({"drawn-x": {"job": "a", "plan": {"maps": 2}}}), 1)
 
     def test_a_drawn_job_is_of_the_family_that_it_is_there_for(self):
-        golden = load()
+        golden = here.load(GOLDEN)
         for family, seed in golden.jobs.DRAWN:
-            done = subprocess.run([sys.executable, "-B", golden.jobs.WORKLOADS / "drawn.py", "--seed",
-                                   str(seed), "--iterations", "5", "--describe"],
-                                  capture_output=True, text=True, check=True)
+            done = here.run_python(here.DRAWN, "--seed", seed, "--iterations", 5, "--describe")
             self.assertEqual(json.loads(done.stdout)["family"], family, seed)
 
     def test_refuses_what_it_does_not_know(self):

@@ -8,12 +8,13 @@ HARD; what falls short of others is printed. Without it only the judge itself is
 
 import json
 import os
-import pathlib
-import subprocess
 import sys
 import tempfile
 import types
 import unittest
+
+import here  # first: it knows where the tools are
+from judging import choose, jobs, replays, rules, tables, trials
 
 JUDGE, PLEAT = sys.argv[1:3]
 JOBS = "jobs" in sys.argv[3:]
@@ -22,14 +23,7 @@ SEEDS, FRESH = "1..20", "5"
 # measured times and may fail on a busy machine, come here when they do.
 HARD = "refused"
 
-sys.path.insert(0, str(pathlib.Path(JUDGE).parent))
-sys.dont_write_bytecode = True
-from judging import choose, jobs, replays, rules, tables, trials  # noqa: E402 (found by the line above)
-
-
-def run(*arguments):
-    return subprocess.run([sys.executable, "-B", JUDGE, "--pleat", PLEAT, *arguments],
-                          capture_output=True, text=True, check=False)
+run = here.runs_python(JUDGE, "--pleat", PLEAT)
 
 
 def figures(**others):

@@ -9,15 +9,13 @@ import gzip
 import json
 import pathlib
 import pickle
-import subprocess
 import sys
 import tempfile
 import unittest
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "tools")]
-import suite  # noqa: E402
-from judging import jobs  # noqa: E402
+import here  # first: it knows where the tests and tools are
+import suite
+from judging import jobs
 
 PLEAT, BUNDLED = sys.argv[1], pathlib.Path(sys.argv[2])
 SHARED = pathlib.Path(sys.argv[3], "traces") if len(sys.argv) > 3 else None
@@ -27,7 +25,7 @@ DENSE = {BUNDLED.name, "gpt2-vpp-recompute.pickle.gz", "gpt2-vpp.pickle.gz", "ll
 
 
 def pleat(*arguments, expect=0):
-    done = subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True)
+    done = here.run(PLEAT, *arguments)
     if done.returncode != expect:
         raise AssertionError(f"pleat {' '.join(map(str, arguments))}: exit {done.returncode}, "
                              f"not {expect}\n{done.stdout}{done.stderr}")

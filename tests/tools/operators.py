@@ -1,21 +1,19 @@
 """Tests of tools/workloads/drawing: drawn operators allocate and free in torch's order, as its profiler
 shows that. What is made is named by letters in turn, with its size in units behind: "+a1 +b2 -a"."""
 
-import os
 import random
 import string
-import sys
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads"))
-from drawing import eager, graphnet, layers, settings, translation, vision  # noqa: E402
-from drawing.graph import ALLOC, FREE, GRAD, REDUCE, SIDE  # noqa: E402
-from drawing.image_ops import ImageOps  # noqa: E402
-from drawing.model import Decoder, Model, compile_program  # noqa: E402
-from drawing.optimizer import Optimizer  # noqa: E402
-from drawing.run import Run  # noqa: E402
-from drawing.sharding import gathering  # noqa: E402
-from drawing.snapshot import Memory  # noqa: E402
+import here  # first: it knows where the tools are
+from drawing import eager, graphnet, layers, settings, translation, vision
+from drawing.graph import ALLOC, FREE, GRAD, REDUCE, SIDE
+from drawing.image_ops import ImageOps
+from drawing.model import Decoder, Model, compile_program
+from drawing.optimizer import Optimizer
+from drawing.run import Run
+from drawing.sharding import gathering
+from drawing.snapshot import Memory
 
 
 class Tale:

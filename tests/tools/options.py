@@ -2,8 +2,6 @@
 
 usage: options.py PLEAT
 """
-import importlib.machinery
-import importlib.util
 import json
 import os
 import pathlib
@@ -14,8 +12,10 @@ import sys
 import tempfile
 import unittest
 
+import here
+
 PLEAT = sys.argv[1]
-README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+README = here.ROOT / "README.md"
 COMMANDS = {  # what each takes besides options
     "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
@@ -52,9 +52,7 @@ class Options(unittest.TestCase):
 
     def test_completions_know_every_option(self):
         """tools/documents tells an option from its help by two spaces: one had a single one before it."""
-        loader = importlib.machinery.SourceFileLoader("documents", str(README.parent / "tools/documents"))
-        documents = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-        loader.exec_module(documents)
+        documents = here.load(here.ROOT / "tools/documents")
         for command in COMMANDS:
             text = run(command, "--help").stdout
             made = documents.options(text)

@@ -12,16 +12,15 @@ import sys
 import tempfile
 import unittest
 
+from here import WORKLOADS  # first: it knows where the tests are
+import suite
+
 try:
     import torch
 except ImportError:
     torch = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-import suite  # noqa: E402
-
-PROGRAM = ROOT / "tools/workloads/parallel.py"
+PROGRAM = WORKLOADS / "parallel.py"
 TINY = ("--layers 4 --hidden 32 --heads 2 --inner 48 --vocabulary 61 --sequence 24 --microbatch-size 8 --device cpu "
         "--iterations 3 --quiet").split()
 

@@ -12,13 +12,13 @@ import sys
 import tempfile
 import unittest
 
+import here
 import made
 
 PLEAT = sys.argv.pop(1)
 JOB = sys.argv.pop(1)
 SLOW = "slow" in sys.argv
 sys.argv[1:] = [one for one in sys.argv[1:] if one not in ("", "slow")]  # what is left names tests
-WORKLOADS = os.path.join(os.path.dirname(__file__), "../../tools/workloads")
 
 # What drawn jobs were before these were drawn, for those that are such a job.
 AS_BEFORE = ("--set", "attention=fused", "--set", "loss_pieces=1", "--set", "outputs_stay=false")
@@ -35,9 +35,7 @@ KEYS = ["requests", "iteration_requests", "dynamic_requests", "max_live_bytes", 
 of_drawn_jobs = unittest.skipIf(SLOW, "its figures are the same in each build, and its code runs in the other tests")
 
 
-def pleat(*arguments):
-    return subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True,
-                          check=False)
+pleat = here.runs(PLEAT)
 
 
 @functools.lru_cache(maxsize=None)
@@ -188,8 +186,7 @@ class Plan(unittest.TestCase):
     @of_drawn_jobs
     def test_a_plan_that_is_worse_than_none_is_called_so(self):
         drawn = self.path("experts.pickle.gz")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "131",
-                        "--iterations", "3", "-o", drawn], check=True, capture_output=True)
+        here.draw(drawn, "--seed", "131", "--iterations", "3")
         (tried,) = self.planned(drawn)["replayed"]
         self.assertTrue(tried["learning_is_better"])
         self.assertGreater(tried["planned_bytes"], tried["learned_bytes"])
@@ -227,8 +224,7 @@ class Plan(unittest.TestCase):
     @of_drawn_jobs
     def test_a_small_saving_does_not_count_where_requests_change(self):
         drawn, plan = self.path("small.pickle.gz"), self.path("small.plan")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "343156502", "--set",
-                        "batch=fixed", "--run", "1", "-o", drawn], check=True, capture_output=True)
+        here.draw(drawn, "--seed", "343156502", "--set", "batch=fixed", "--run", "1")
         (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
         self.assertGreater(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
@@ -238,8 +234,7 @@ class Plan(unittest.TestCase):
     @of_drawn_jobs
     def test_a_plan_that_its_own_recording_leaves_is_not_followed(self):
         drawn, plan = self.path("left.pickle.gz"), self.path("left.plan")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "5847881",
-                        "--run", "1", "-o", drawn], check=True, capture_output=True)
+        here.draw(drawn, "--seed", "5847881", "--run", "1")
         (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertEqual(tried["reason"], "left")
         self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
@@ -250,8 +245,7 @@ class Plan(unittest.TestCase):
         """On its own recording it pays; another run has other lengths, and would take 4.8 % more with it."""
         drawn = [self.path("run-%d.pickle.gz" % run) for run in range(2)]
         for run, path in enumerate(drawn):
-            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "4229923840",
-                            "--run", str(run), "-o", path], check=True, capture_output=True)
+            here.draw(path, "--seed", "4229923840", "--run", run)
         plan = self.path("other.plan")
         (tried,) = self.planned(drawn[1], "-o", plan)["replayed"]
         self.assertFalse(tried["learning_is_better"])
@@ -264,8 +258,7 @@ class Plan(unittest.TestCase):
         """What has no place is another loop's; an iteration's requests are the same each time."""
         drawn = [self.path("run-%d.pickle.gz" % run) for run in range(2)]
         for run, path in enumerate(drawn):
-            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1570696176",
-                            "--set", "batch=fixed", "--run", str(run), "-o", path], check=True, capture_output=True)
+            here.draw(path, "--seed", "1570696176", "--set", "batch=fixed", "--run", run)
         plan = self.path("other.plan")
         (tried,) = self.planned(drawn[1], "-o", plan)["replayed"]
         self.assertLess(tried["planned_share"], HAVE_PLACES)
@@ -285,8 +278,7 @@ class Plan(unittest.TestCase):
     def test_a_plan_is_tried_as_its_program_runs(self):
         """What the recording does not mark is not marked while the plan is tried on it."""
         drawn = self.path("untold.pickle.gz")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3912918599",
-                        "--set", "layers=19", *AS_BEFORE, "--set", "mlp=gelu", "--no-marks", "-o", drawn], check=True, capture_output=True)
+        here.draw(drawn, "--seed", "3912918599", "--set", "layers=19", *AS_BEFORE, "--set", "mlp=gelu", "--no-marks")
         plan = self.path("untold.plan")
         (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertTrue(tried["learning_is_better"])
@@ -298,8 +290,7 @@ class Plan(unittest.TestCase):
     def tried_of_another_run(self, seed, *options):
         """A drawn job's plan of its run 1, which pays on its recording, is not followed: what its trial said."""
         drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, "--run", "1",
-                        *options, "-o", drawn], check=True, capture_output=True)
+        here.draw(drawn, "--seed", seed, "--run", "1", *options)
         (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertLess(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
         self.assertLess(tried["planned_driver_share"], tried["learned_driver_share"] + DRIVER_MORE)
@@ -318,8 +309,7 @@ class Plan(unittest.TestCase):
     @of_drawn_jobs
     def test_a_plan_of_changing_requests_that_pays_is_followed(self):
         drawn, plan = self.path("served.pickle.gz"), self.path("served.plan")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "3076150517",
-                        "--run", "1", "-o", drawn], check=True, capture_output=True)
+        here.draw(drawn, "--seed", "3076150517", "--run", "1")
         (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertFalse(tried["changes"])
         self.assertFalse(tried["learning_is_better"])
@@ -337,8 +327,7 @@ class Plan(unittest.TestCase):
     def test_what_has_no_place_is_no_saving(self):
         """Physical memory is less than max-live where dynamic requests have neither slot nor lane."""
         drawn = self.path("beside.pickle.gz")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1153210751",
-                        "--run", "1", "--iterations", "3", "-o", drawn], check=True, capture_output=True)
+        here.draw(drawn, "--seed", "1153210751", "--run", "1", "--iterations", "3")
         text = pleat("plan", drawn, "--no-replay").stdout
         self.assertRegex(text, "- without a slot or lane, beside the plan +0.0")
         told = json.loads(pleat("explain", drawn, "--json").stdout)
@@ -357,8 +346,7 @@ class Plan(unittest.TestCase):
         """What is said when it is made is what its file says, and together it is max-live."""
         for seed, options in (("1153210751", ("--run", "1", "--iterations", "3")), ("1123646740", ("--run", "1"))):
             drawn, plan = self.path(seed + ".pickle.gz"), self.path(seed + ".plan")
-            subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", seed, *options,
-                            "-o", drawn], check=True, capture_output=True)
+            here.draw(drawn, "--seed", seed, *options)
             made = pleat("plan", drawn, "--no-replay", "-o", plan).stdout
             tables = [re.search(r"live at the peak.*?\n.* in requests under 1 MiB\n", text, re.DOTALL).group()
                       for text in (made, pleat("plan", plan).stdout)]
@@ -372,8 +360,7 @@ class Plan(unittest.TestCase):
     def test_no_contiguous_placement_takes_less_than_is_live(self):
         """What has no place was not counted where it was compared with max-live."""
         drawn = self.path("small.pickle.gz")
-        subprocess.run([sys.executable, "-B", os.path.join(WORKLOADS, "drawn.py"), "--seed", "1123646740",
-                        "--run", "1", "-o", drawn], check=True, capture_output=True)
+        here.draw(drawn, "--seed", "1123646740", "--run", "1")
         told = json.loads(pleat("plan", drawn, "--no-replay", "--json").stdout)
         self.assertLess(told["contiguous_bytes"], told["max_live_bytes"])
         self.assertGreaterEqual(told["contiguous_ratio"], 1)

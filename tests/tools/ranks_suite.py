@@ -13,9 +13,8 @@ import threading
 import unittest
 from unittest import mock
 
-WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads")
-sys.path.insert(0, WORKLOADS)
-import ranks_suite  # noqa: E402
+from here import WORKLOADS  # first: it knows where the tools are
+import ranks_suite
 
 try:
     import torch

@@ -11,10 +11,9 @@ import sys
 import tempfile
 import unittest
 
-WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads")
-sys.path.insert(0, WORKLOADS)
-import libraries  # noqa: E402
-import real_suite  # noqa: E402
+from here import WORKLOADS  # first: it knows where the tools are
+import libraries
+import real_suite
 
 try:
     import torch

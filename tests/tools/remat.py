@@ -8,14 +8,13 @@ import gzip
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-import suite  # noqa: E402
-from made import network  # noqa: E402
+import here  # first: it knows where the tests are
+import suite
+from made import network
 
 PLEAT = sys.argv[1]
 LOGS = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[2]) / "data" / "dtr"
@@ -32,8 +31,7 @@ SIMRD = {
 }
 
 
-def run(*arguments):
-    return subprocess.run([PLEAT, "remat", *map(str, arguments)], capture_output=True, text=True, check=False)
+run = here.runs(PLEAT, "remat")
 
 
 def told(*arguments):

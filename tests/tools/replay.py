@@ -11,27 +11,21 @@ import os
 import pickle
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
 
+import here
 import made
 
 PLEAT, SNAPSHOT = sys.argv[1:3]
 SLOW = "slow" in sys.argv[3:]
-WEAVE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/workloads/weave.py")
 FIGURES = "its figures are the same in each build, and its code runs in the other tests"
 
 REPLAY_KEYS = """policy backend iterations peak_live_bytes peak_physical_bytes efficiency
 steady_peak_physical_bytes steady_efficiency requests planned lane stitched cached diverged
 driver_calls steady_driver_calls canary_errors alloc_ns free_ns oom""".split()
-
-
-def run(*arguments):
-    return subprocess.run([PLEAT, *arguments], capture_output=True, text=True, check=False)
-
-
+run = here.runs(PLEAT)
 FOLDER = tempfile.TemporaryDirectory()
 
 
@@ -201,8 +195,8 @@ class Replay(unittest.TestCase):
                     pickle.dump({"segments": [], "device_traces": [
                         [dict(event, size=event["size"] * quarters // 4) for event in events]]}, file)
             job = os.path.join(folder, "job.pickle.gz")
-            subprocess.run([sys.executable, "-B", WEAVE, "switch", *shapes, "--every", "50", "--iterations", "400", "-o", job],
-                           check=True, stdout=subprocess.DEVNULL)
+            woven = here.run_python(here.WORKLOADS / "weave.py", "switch", *shapes, "--every", 50, "--iterations", 400, "-o", job)
+            self.assertEqual(woven.returncode, 0, woven.stderr)
             for marks in ([], ["--no-marks"]):
                 ran = run("replay", job, "--json", *marks)
                 self.assertEqual(ran.returncode, 0, ran.stderr)

@@ -16,10 +16,9 @@ import tempfile
 import unittest
 import urllib.parse
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-import suite  # noqa: E402
-
-import made  # noqa: E402
+import here  # first: it knows where the tests are
+import made
+import suite
 
 PLEAT, SNAPSHOT = sys.argv[1:3]
 SHARED = pathlib.Path(os.environ.get("PLEAT_SHARED") or (sys.argv + [""])[3])

@@ -9,15 +9,12 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
+import here
+
 RESULTS, PLEAT, JOB = sys.argv[1:4]
-
-
-def run(*arguments):
-    return subprocess.run([sys.executable, "-B", RESULTS, "--pleat", PLEAT, "--recordings", "nowhere",
-                           *map(str, arguments)], capture_output=True, text=True, check=False)
+run = here.runs_python(RESULTS, "--pleat", PLEAT, "--recordings", "nowhere")
 
 
 def pleat(*arguments):
@@ -25,11 +22,10 @@ def pleat(*arguments):
     return done.stdout
 
 
-class Results(unittest.TestCase):
+class Results(here.Folder):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.page = pathlib.Path(folder.name, "page.md")
+        super().setUp()
+        self.page = self.folder / "page.md"
 
     def rows(self, job):
         """The cells of each row that begins so."""

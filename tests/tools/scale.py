@@ -4,17 +4,14 @@ usage: scale.py SCALE PLEAT
 """
 
 import json
-import subprocess
 import sys
 import tempfile
 import unittest
 
+import here
+
 SCALE, PLEAT = sys.argv[1:3]
-
-
-def run(*arguments):
-    return subprocess.run([sys.executable, "-B", SCALE, "--pleat", PLEAT, *arguments], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True)
+run = here.runs_python(SCALE, "--pleat", PLEAT)
 
 
 class Scale(unittest.TestCase):

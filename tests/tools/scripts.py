@@ -2,8 +2,6 @@
 
 import contextlib
 import ctypes
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -12,29 +10,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-import suite  # noqa: E402
+import here
+import suite
+from here import ROOT, load
 
 
-def load(path):
-    """A program without a suffix, as a module."""
-    loader = importlib.machinery.SourceFileLoader(path.name.replace("-", "_"), str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
-
-
-class Folder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Folder(here.Folder):
     def script(self, name, text):
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)

@@ -14,11 +14,10 @@ import threading
 import unittest
 import unittest.mock
 
-WORKLOADS = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "workloads")
-sys.path[:0] = [WORKLOADS, os.path.join(os.path.dirname(__file__), "..")]
-import pipeline  # noqa: E402
-import recording  # noqa: E402
-import suite  # noqa: E402
+from here import WORKLOADS  # first: it knows where the tests and tools are
+import pipeline
+import recording
+import suite
 
 try:
     import torch
