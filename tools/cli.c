@@ -205,25 +205,6 @@ const char *cli_quote(const char *word, char *buffer, size_t size)
     return buffer;
 }
 
-bool cli_parse_size(const char *text, uint64_t *bytes)
-{
-    return pleat_size_parse(text, bytes);
-}
-
-bool cli_is_chunk(uint64_t bytes)
-{
-    const uint64_t least = 512, most = 1ull << 40;
-    return bytes >= least && bytes <= most && (bytes & (bytes - 1)) == 0;
-}
-
-int cli_no_chunk(const char *command, const char *text)
-{
-    return cli_bad_use(command,
-                       "--chunk is a power of two from 512 B to 1 TiB, as what devices map is "
-                       "(GPUs 2MiB), not '%s'",
-                       text);
-}
-
 static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 
 static int unit_of(uint64_t bytes)

@@ -91,12 +91,6 @@ PLEAT_NODISCARD pleat_result cli_text_write(cli_text *text, const char *path, pl
 /* What makes a noun one of several: "" or "s". */
 const char *cli_plural(uint64_t count);
 
-/* "512", "64k", "2MiB", "1.5GB", "80gi": powers of 1024, letters of either case. false when it is
- * no size. */
-bool cli_parse_size(const char *text, uint64_t *bytes);
-/* What a device may map at once; and what `command` says of an option --chunk that is none. */
-bool cli_is_chunk(uint64_t bytes);
-int cli_no_chunk(const char *command, const char *text);
 /* "11.03 GiB"; returns `buffer`. */
 const char *cli_format_size(uint64_t bytes, char *buffer, size_t size);
 

@@ -125,6 +125,12 @@ static bool read_list(const char *text, const cli_option *option)
     return false;
 }
 
+static bool is_chunk(uint64_t bytes)
+{
+    const uint64_t least = 512, most = 1ull << 40;
+    return bytes >= least && bytes <= most && (bytes & (bytes - 1)) == 0;
+}
+
 static int bad_value(const cli_usage *usage, const cli_option *option, const char *text)
 {
     const char *name = option->name;
@@ -137,7 +143,10 @@ static int bad_value(const cli_usage *usage, const cli_option *option, const cha
                            "--%s is a size from %s to %s, such as 512MiB or 80GiB, not '%s'", name,
                            least, most, text);
     case CLI_CHUNK:
-        return cli_no_chunk(usage->command, text);
+        return cli_bad_use(usage->command,
+                           "--%s is a power of two from 512 B to 1 TiB, as what devices map is "
+                           "(GPUs 2MiB), not '%s'",
+                           name, text);
     case CLI_MEMORY: {
         char gpus[256];
         size_t length = 0;
@@ -192,13 +201,13 @@ static bool read_value(const cli_option *option, const char *text)
     case CLI_BYTES:
     case CLI_MEMORY:
         if (!(option->kind == CLI_MEMORY && find_gpu(text, &bytes)) &&
-            (!cli_parse_size(text, &bytes) || (double)bytes < option->least ||
+            (!pleat_size_parse(text, &bytes) || (double)bytes < option->least ||
              (double)bytes > option->most))
             return false;
         *option->value.bytes = bytes;
         return true;
     case CLI_CHUNK:
-        if (!cli_parse_size(text, &bytes) || !cli_is_chunk(bytes))
+        if (!pleat_size_parse(text, &bytes) || !is_chunk(bytes))
             return false;
         *option->value.bytes = bytes;
         return true;

@@ -63,7 +63,7 @@ typedef struct cli_option {
         .kind = CLI_BYTES, .letter = LETTER, .name = NAME, .value.bytes = VALUE,                   \
         .argument = ARGUMENT, .help = HELP, .least = LEAST, .most = CLI_MOST_BYTES                 \
     }
-/* What a device may map at once (cli_is_chunk); uint64_t. */
+/* What a device may map at once; uint64_t. */
 #define OPTION_CHUNK(LETTER, NAME, VALUE, HELP)                                                    \
     {                                                                                              \
         .kind = CLI_CHUNK, .letter = LETTER, .name = NAME, .value.bytes = VALUE,                   \
@@ -132,7 +132,7 @@ typedef struct cli_option {
                      "recording's, or 140GiB)")
 
 typedef struct cli_usage {
-    const char *command;  /* "bench plan" */
+    const char *command;  /* "bench vmm" */
     const char *synopsis; /* what follows the command's name in the first line of --help */
     const char *text;     /* between that and the options */
     const char *tail;     /* below the options; NULL: nothing */

@@ -268,12 +268,12 @@ class Files(unittest.TestCase):
         for command in (["import", log], ["explain", log], ["explain", recording, log], ["plan", log], ["plan", recording, log],
                         ["plan", log, "--device", 0], ["compare", log], ["compare", recording, log], ["replay", log],
                         ["report", log, "-o", self.root / "x"], ["export", log, "-f", "csv", "-o", "x"],
-                        ["verify", plan, "--trace", log], ["bench", "plan", log]):
+                        ["verify", plan, "--trace", log]):
             self.assertIn(says, self.run_pleat(*command, code=3).stderr)
         zipped = self.path("run.log.gz", gzip.compress(log.read_bytes()))
         says = f"'{zipped}': this is a gzipped log of a run; a trace or a recording is wanted (gunzip it first: 'pleat top' shows "
         for command in (["import", zipped], ["plan", zipped, "--device", 0], ["replay", zipped],
-                        ["verify", plan, "--trace", zipped], ["bench", "plan", zipped]):
+                        ["verify", plan, "--trace", zipped]):
             self.assertIn(says, self.run_pleat(*command, code=3).stderr)
         for command in (["top", "--once", zipped], ["report", "-j", "--log", zipped]):
             self.assertIn(f"'{zipped}': this is a gzipped log: gunzip it first\n", self.run_pleat(*command, code=3).stderr)

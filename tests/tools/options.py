@@ -20,7 +20,7 @@ COMMANDS = {  # what each takes besides options
     "compare": "one trace or more", "conf": None, "explain": "one trace or more", "export": "one trace",
     "import": "one recording", "plan": "a trace or a plan", "replay": "one trace",
     "remat": "one operator log", "report": "one trace", "verify": "one plan", "bench alloc": None,
-    "bench pause": None, "bench plan": "one FILE or more", "bench turns": None, "bench vmm": None,
+    "bench pause": None, "bench turns": None, "bench vmm": None,
     "top": "?", "version": None,
 }
 
@@ -94,7 +94,6 @@ class Options(unittest.TestCase):
             ("plan", "--chunk", "2TiB", "--chunk is a power of two from 512 B to 1 TiB"),
             ("plan", "--chunk", "99999999999999999999", "--chunk is a power of two from 512 B to 1 TiB"),
             ("plan", "--chunk", "many", "--chunk is a power of two from 512 B to 1 TiB"),
-            ("bench plan", "--chunk", "2MiB,0", "--chunk is a power of two from 512 B to 1 TiB, as what devices map is (GPUs 2MiB), not '0'"),
             ("plan", "--output", "-", "--output is a file, not '-': standard output is for what is said"),
             ("plan", "--dump", "", "--dump is a file's name, not ''"),
             ("import", "-o", "-", "--output is a file, not '-'"),
@@ -111,7 +110,6 @@ class Options(unittest.TestCase):
             ("replay", "--repeat", "3x", "--repeat is a whole number from 11 to 1000000"),
             ("replay", "--repeat", "10", "--repeat is a whole number from 11 to 1000000"),
             ("compare", "--policies", "native,pleat,native", "the policy 'native' is named twice"),
-            ("bench plan", "--chunk", "2MiB,3MiB", "--chunk is a power of two from 512 B to 1 TiB"),
             ("plan", "--at", "x", "--at is an x like 3, 5/2 or 2.5, not 'x'"),
             ("replay", "--backend", "hos", "--backend is one of host|cuda, not 'hos'"),
             ("replay", "--backend", "host|cuda", "--backend is one of"),
@@ -187,7 +185,7 @@ class Options(unittest.TestCase):
             self.assertEqual(told["fits"]["device_bytes"], 20 << 30, size)
         for size in ("0x50000000", "1e10", "20giB2", "20gg", "20 GiB", "nan", "inf", "-1GiB", "+1GiB", ".5GiB", "1e3GiB", ""):
             self.assertIn("such as 80GiB", self.refused("compare", "a", "-d", size))
-        for command in ("compare", "plan", "tenants", "bench plan"):
+        for command in ("compare", "plan", "tenants", "bench vmm"):
             self.assertIn("sizes: powers of 1024, such as 64KiB, 20GiB", run(command, "--help").stdout)
 
     def test_a_gpu_has_the_same_memory_everywhere(self):
@@ -210,7 +208,7 @@ class Options(unittest.TestCase):
                 self.assertIn("does not fit under Pleat", done.stdout)
 
     def test_a_choice_that_is_none_is_named_with_those_there_are(self):
-        for line, text in [("bench foo", "there is no measurement 'foo'; there are: alloc pause plan turns vmm"),
+        for line, text in [("bench foo", "there is no measurement 'foo'; there are: alloc pause turns vmm"),
                            ("bench paus", "did you mean 'pause'?"),
                            ("plans foo", "there is no command 'foo'; there are: list show remove"),
                            ("plans shw", "there are: list show remove; did you mean 'show'?"),

@@ -1,4 +1,4 @@
-"""`pleat plan` and `pleat bench plan`: keys, exit codes, the dumped layout, the same bytes twice:
+"""`pleat plan`: keys, exit codes, the dumped layout, the same bytes twice:
 plan.py PLEAT SNAPSHOT [slow], a build that audits or has a sanitizer."""
 import csv
 import functools
@@ -422,25 +422,6 @@ class Plan(unittest.TestCase):
         self.assertIn("the plan is of two iterations", run.stdout)
         self.assertRegex(run.stdout, r"(?m)^[1-9]\d* requests of both iterations folded into [1-9]\d* views: ")
         self.assertRegex(of_the_job(), r"(?m)^\d+ requests? folded into ")
-
-    def test_bench_measures_and_tiles(self):
-        run = pleat("bench", "plan", JOB, "--tile", 3, "--chunk", "2MiB,64k", "--json")
-        self.assertEqual(run.returncode, 0, run.stderr)
-        plans = json.loads(run.stdout)["plans"]
-        once = json.loads(of_the_job("--json"))
-        self.assertEqual([p["chunk_bytes"] for p in plans], [2 << 20, 64 << 10])
-        for plan in plans:
-            self.assertEqual(plan["iteration_requests"], 3 * once["iteration_requests"])
-            self.assertEqual(plan["max_live_bytes"], once["max_live_bytes"])
-            self.assertGreaterEqual(plan["ratio"], 1)
-        # Requests that live until their like is there make a plan of two iterations: a copy is still of one.
-        made.record(self.path("loads.pickle"), [4] * 6, loads=True)
-        for copies in (1, 3, 4):
-            run = pleat("bench", "plan", self.path("loads.pickle"), "--tile", copies, "--json")
-            (plan,) = json.loads(run.stdout)["plans"]
-            self.assertEqual(plan["iteration_requests"], 75 * copies)
-        self.assertEqual(pleat("bench", "plan").returncode, 2)
-        self.assertEqual(pleat("bench", "plan", JOB, "--tile", 0).returncode, 2)
 
 
 if __name__ == "__main__":

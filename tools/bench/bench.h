@@ -10,7 +10,6 @@
 #define BENCHES(X)                                                                                 \
     X(alloc, "allocations and frees, policy beside policy")                                        \
     X(pause, "pinned host memory, copies, pause and resume")                                       \
-    X(plan, "the planner: what it reaches, and how fast")                                          \
     X(turns, "a trainer that gives its memory back in turns")                                      \
     X(vmm, "memory verbs, aliases, a plan's start-up, launches beside a mapper")
 

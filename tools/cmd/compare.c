@@ -467,14 +467,6 @@ static int compare(void *self, pleat_trace *trace, int device)
     return verdict_code(o, f.results);
 }
 
-static bool has_pleat(const options *o)
-{
-    for (int i = 0; i < o->count; i++)
-        if (strcmp(o->policies[i], "pleat") == 0)
-            return true;
-    return false;
-}
-
 int cli_compare(int argc, char **argv)
 {
     options o = {.plan = "auto", .named = {o.microbatches, TRACE_MOST, 0}};
@@ -539,7 +531,7 @@ int cli_compare(int argc, char **argv)
     o.count = replay_parse_policies("compare", policies, o.policies, POLICY_MOST);
     if (o.count == 0)
         return CLI_BAD_USE;
-    if (strcmp(o.plan, "auto") != 0 && !has_pleat(&o))
+    if (strcmp(o.plan, "auto") != 0 && find(&o, "pleat") < 0)
         return cli_bad_use("compare", "--plan is for the policy pleat, which is not compared");
     return devices_run(&(device_run){.command = "compare",
                                      .path = o.paths[0],

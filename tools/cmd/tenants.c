@@ -305,7 +305,7 @@ typedef pleat_result (*with_tenant)(const options *o, pleat__tenants *tenants, u
 
 static pleat_result size_of(const char *text, const char *what, uint64_t *bytes)
 {
-    if (text == NULL || cli_parse_size(text, bytes))
+    if (text == NULL || pleat_size_parse(text, bytes))
         return PLEAT_OK;
     return pleat__fail(PLEAT_E_INVALID, "%s: '%s' is no size: write 20GiB", what, text);
 }

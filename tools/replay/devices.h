@@ -13,10 +13,6 @@
 #define OPTION_DEVICE(VALUE)                                                                       \
     OPTION_TEXT('\0', "device", VALUE, "N|all", "which GPU of a recording of several (all)")
 
-/* uint32_t, above UINT8_MAX where it is not given: the only one. */
-#define OPTION_ONE_DEVICE(VALUE)                                                                   \
-    OPTION_COUNT('\0', "device", VALUE, "N", 0, UINT8_MAX, "which GPU of a recording of several")
-
 typedef struct device_run {
     const char *command;
     const char *path;  /* the recording */
