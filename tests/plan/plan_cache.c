@@ -2,13 +2,13 @@
  * plan_cache.c: plans kept for next runs: how they are found, what is trusted, and that there is
  * room.
  */
+#include "../child.h"
 #include "kept_plans.h"
 #include "plans.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #define PROGRAM "python3 train.py"
 
@@ -288,9 +288,7 @@ static void plan_cache_is_whole_when_many_write(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, write_many, (void *)i), 0);
     for (uintptr_t i = 0; i < 4; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    int ended;
-    assert_int_equal(waitpid(child, &ended, 0), child);
-    assert_int_equal(ended, 0);
+    assert_child_ends(child);
     assert_ok(pleat__arena_create(&arena));
     size_t count = list_plans(arena, &plans);
     assert_int_equal(count, 6);

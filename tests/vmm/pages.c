@@ -2,12 +2,11 @@
  * pages.c: huge pages of the process: where they lie, who has them, and how much of them there may
  * be.
  */
-#include "../test.h"
+#include "../child.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vmm/pages.h>
 
@@ -51,9 +50,7 @@ static void pages_are_not_a_childs(void **state)
     assert_true(child >= 0);
     if (child == 0)
         _exit(msync(memory, PIECE, MS_ASYNC) == -1 ? 0 : 1);
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_child_ends(child);
     pleat__pages_give(memory, PIECE);
 }
 

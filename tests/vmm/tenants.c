@@ -4,6 +4,7 @@
  *
  *   test_vmm_tenants [SECONDS [SEED]]    how long processes are killed for (test_rounds of 5)
  */
+#include "../child.h"
 #include "../ledger_folder.h"
 
 #include <fcntl.h>
@@ -279,41 +280,28 @@ static void tenants_of_a_space_claim_what_it_makes(void **state)
 
 /* ---- death ---- */
 
-/* A process that joins, claims, says so, and waits to be killed; with `holds` it has the ledger's
- * lock by then. */
-static pid_t start_victim(uint64_t bytes, bool holds)
+/* What a process does that is killed then: it joins and claims, and with `holds` has the ledger's
+ * lock. */
+typedef struct one_to_kill {
+    uint64_t bytes;
+    bool holds;
+} one_to_kill;
+
+static bool be_victim(void *with)
 {
-    int said[2];
-    char letter;
-    assert_int_equal(pipe(said), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
-        pleat__tenant *tenant;
-        pleat__ledger_file *file;
-        pleat__tenant_options options = {.device = "GPU-1", .device_bytes = DEVICE};
-        bool good = pleat__tenant_join(&options, &tenant) == PLEAT_OK &&
-                    pleat__tenant_claim(tenant, bytes) == PLEAT_OK &&
-                    pleat__ledger_open(&options, &file) == PLEAT_OK &&
-                    (!holds || pleat__ledger_lock(file) == PLEAT_OK);
-        if (!good || write(said[1], "+", 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    close(said[1]);
-    assert_int_equal(read(said[0], &letter, 1), 1);
-    close(said[0]);
-    return child;
+    const one_to_kill *v = with;
+    pleat__tenant *tenant;
+    pleat__ledger_file *file;
+    pleat__tenant_options options = {.device = "GPU-1", .device_bytes = DEVICE};
+    return pleat__tenant_join(&options, &tenant) == PLEAT_OK &&
+           pleat__tenant_claim(tenant, v->bytes) == PLEAT_OK &&
+           pleat__ledger_open(&options, &file) == PLEAT_OK &&
+           (!v->holds || pleat__ledger_lock(file) == PLEAT_OK);
 }
 
-static void end_victim(pid_t child)
+static pid_t start_victim(uint64_t bytes, bool holds)
 {
-    int status;
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status));
+    return start_child(be_victim, &(one_to_kill){bytes, holds});
 }
 
 static void tenants_that_die_leave_their_share(void **state)
@@ -324,7 +312,7 @@ static void tenants_that_die_leave_their_share(void **state)
         pid_t child = start_victim(60 * MIB, holds != 0);
         if (!holds)
             assert_result(pleat__tenant_claim(tenant, 10 * MIB), PLEAT_E_BUDGET);
-        end_victim(child);
+        kill_child(child);
         assert_ok(pleat__tenant_claim(tenant, DEVICE));
         pleat__tenant_leave(tenant);
     }
@@ -348,7 +336,7 @@ static void tenants_a_lock_that_is_not_given_back_is_said(void **state)
     pleat__tenant_want(tenant, MIB);
     assert_int_equal(look(tenant).use_bytes, 0);
     assert_true(now_ns() - begun < 1000000000u);
-    end_victim(child);
+    kill_child(child);
     assert_ok(try_join("late", 0, 0, 0, &late));
     assert_ok(pleat__tenant_claim(late, 64 * MIB));
     pleat__tenant_leave(late);
@@ -411,9 +399,7 @@ static void tenants_of_a_parent_are_not_a_childs(void **state)
         pleat__tenant_leave(own);
         _exit(good ? 0 : 1);
     }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_child_ends(child);
     assert_int_equal(look(tenant).use_bytes, 10 * MIB);
     pleat__tenant_leave(tenant);
 }
@@ -679,7 +665,7 @@ static void tenants_survive_who_writes_nonsense_meanwhile(void **state)
         assert_int_equal(status, 0);
     }
     for (int c = SANE; c < SANE + SCRIBBLERS; c++)
-        end_victim(children[c]);
+        kill_child(children[c]);
     /* Who was there is whole again, with what it has. */
     assert_int_equal(look(there).use_bytes, 2 * MIB);
     assert_ok(pleat__tenant_claim(there, 2 * MIB));
@@ -860,7 +846,7 @@ static pid_t start_process(scene *all, int process, uint64_t own_seed)
 static void kill_process(scene *all, int process, pid_t child)
 {
     atomic_store(&all->of[process].dying, true);
-    end_victim(child);
+    kill_child(child);
     atomic_store(&all->of[process].chunks, 0);
 }
 

@@ -2,13 +2,12 @@
  * tenants_file.c: a ledger's file, as the threads of one process open and close it, and its lock,
  * which another one does not give back.
  */
+#include "../child.h"
 #include "../ledger_folder.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -187,7 +186,6 @@ static void tenants_whose_file_is_closed_live_on(void **state)
     (void)state;
     pleat__tenant *tenant;
     pleat__standing standing;
-    int status;
     assert_ok(pleat__tenant_join(&options, &tenant));
     assert_ok(pleat__tenant_claim(tenant, 1 << 20));
     close_file();
@@ -195,43 +193,17 @@ static void tenants_whose_file_is_closed_live_on(void **state)
     pid_t child = fork();
     if (child == 0)
         _exit(claim_rest(options.device_bytes - (1 << 20)));
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_child_ends(child);
     pleat__tenant_look(tenant, &standing);
     assert_int_equal(standing.use_bytes, 1 << 20);
     assert_int_equal(standing.allowed_bytes, options.device_bytes);
     pleat__tenant_leave(tenant);
 }
 
-/* Another process, which has done something by then and does not end. */
-static pid_t start_process(bool (*does)(void))
-{
-    int said[2];
-    char letter;
-    assert_int_equal(pipe(said), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (!does() || write(said[1], "+", 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    close(said[1]);
-    assert_int_equal(read(said[0], &letter, 1), 1);
-    close(said[0]);
-    return child;
-}
-
-static void end_process(pid_t child)
-{
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-}
-
 /* Does not give the ledger's lock back. */
-static bool hold_lock(void)
+static bool hold_lock(void *with)
 {
+    (void)with;
     pleat__ledger_file *file;
     return pleat__ledger_open(&options, &file) == PLEAT_OK && pleat__ledger_lock(file) == PLEAT_OK;
 }
@@ -252,7 +224,7 @@ static void tenants_entries_are_mended_without_the_ledgers_lock(void **state)
     pleat__tenant_entry entry;
     assert_ok(pleat__tenant_join(&options, &tenant));
     assert_ok(pleat__ledger_open(&options, &file));
-    pid_t child = start_process(hold_lock);
+    pid_t child = start_child(hold_lock, NULL);
     atomic_store(&file->map->slots[0].cap_bytes, UINT64_MAX);
     uint64_t begun = now_ns();
     assert_ok(pleat__tenant_claim(tenant, 1 << 20));
@@ -261,7 +233,7 @@ static void tenants_entries_are_mended_without_the_ledgers_lock(void **state)
     assert_false(entry.damaged);
     assert_int_equal(entry.cap_bytes, options.device_bytes);
     assert_int_equal(entry.use_bytes, 1 << 20);
-    end_process(child);
+    kill_child(child);
     pleat__ledger_close(file);
     pleat__tenant_leave(tenant);
 }
@@ -287,7 +259,7 @@ static void tenants_who_end_before_their_children_leave_their_share(void **state
 {
     (void)state;
     pleat__tenant *tenant;
-    int until[2], status;
+    int until[2];
     assert_int_equal(pipe2(until, O_CLOEXEC), 0);
     assert_ok(pleat__tenant_join(&options, &tenant));
     pid_t child = fork();
@@ -295,8 +267,7 @@ static void tenants_who_end_before_their_children_leave_their_share(void **state
         close(until[1]);
         claim_and_fork(until[0]);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_child_ends(child);
     assert_ok(pleat__tenant_claim(tenant, options.device_bytes));
     close(until[0]);
     close(until[1]);

@@ -2,11 +2,11 @@
  * fork.c: a child of fork, made while its parent's threads allocate: the parent's runtime, backend
  * and ranges are refused there at once, and those of the child's own work.
  */
+#include "child.h"
 #include "fixture.h"
 
 #include <pleat/ranges.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* The address sanitizer's malloc may be left locked in a child of fork. */
@@ -129,9 +129,7 @@ static void child_of_fork_is_refused_and_may_begin_anew(void **state)
                 status = refused_backend(b.f.vmm, b.ranges, b.range);
             _exit(status != 0 || !CHILD_MAY_ALLOCATE ? status : works());
         }
-        int status;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        assert_child_ends(child);
     }
     atomic_store(&b.ends, true);
     for (int i = 0; i < THREADS; i++)

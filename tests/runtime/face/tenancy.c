@@ -2,6 +2,7 @@
  * tenancy.c: runtimes that share a device by a ledger: what is borrowed comes back, idle memory
  * goes to who asks for it, and what a job is guaranteed it gets.
  */
+#include "child.h"
 #include "fixture.h"
 
 #include "failing.h"
@@ -10,7 +11,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <vmm/tenants/tenants_file.h>
@@ -842,8 +842,7 @@ static void tenancy_a_process_killed_in_a_pause_or_a_resume_leaves_its_share(voi
         close(said[1]);
         assert_int_equal(read(said[0], &letter, 1), 1);
         nanosleep(&(struct timespec){.tv_nsec = (long)test_random_below(&random, 8000000)}, NULL);
-        assert_int_equal(kill(child, SIGKILL), 0);
-        assert_int_equal(waitpid(child, NULL, 0), child);
+        kill_child(child);
         close(said[0]);
         /* All of the device is there for the next one. */
         fixture f;

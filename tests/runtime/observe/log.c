@@ -2,6 +2,7 @@
  * log.c: footprint logs: what is written is read, coarser the longer ago, peaks exact; the file
  * does not grow; a killed process leaves one that reads; damaged ones are refused or read in part.
  */
+#include "../../child.h"
 #include "../../folder.h"
 
 #include <errno.h>
@@ -592,8 +593,7 @@ static void log_of_a_killed_process_is_read(void **state)
         runlog_close(&read);
     }
     assert_true(count >= 30);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    kill_child(child);
     assert_ok(runlog_open(f.path, &read));
     assert_int_equal(read.status, RUNLOG_GONE);
     assert_int_equal(read.numbers.pid, child);
@@ -635,8 +635,7 @@ static void log_of_a_running_process_keeps_its_name(void **state)
         assert_ok(runlog_open(f.path, &read));
         assert_int_equal(read.numbers.pid, child);
         runlog_close(&read);
-        assert_int_equal(kill(child, SIGKILL), 0);
-        assert_int_equal(waitpid(child, NULL, 0), child);
+        kill_child(child);
     }
     end(&f);
 }
@@ -736,8 +735,7 @@ static void log_is_not_its_writers_childrens(void **state)
     assert_ok(runlog_open(f.path, &read));
     assert_int_equal(read.status, RUNLOG_RUNNING);
     runlog_close(&read);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    kill_child(child);
     assert_ok(runlog_open(f.path, &read));
     assert_int_equal(read.status, RUNLOG_GONE);
     runlog_close(&read);
@@ -903,9 +901,7 @@ static void log_folder_keeps_few_dead_ones(void **state)
             pleat_vmm_destroy(&vmm);
             _exit(0);
         }
-        int status;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        assert_child_ends(child);
     }
     snprintf(command, sizeof command, "test $(ls %s | wc -l) = 9", path);
     assert_int_equal(system(command), 0);
