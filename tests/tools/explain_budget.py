@@ -13,31 +13,18 @@ import unittest
 
 import here  # first: it knows where the tests are
 import suite
+from judging import made_up
 
 PLEAT = sys.argv[1]
 MIB = 1 << 20
 BLOCKS, WEIGHTS, SAVED, WORK, OUTPUT = 4, 64 * MIB, 40 * MIB, 8 * MIB, 4 * MIB
 
 
-class Recording:
+class Recording(made_up.Job):
     """A torch snapshot of iterations whose blocks are computed again, as they are recorded."""
 
     def __init__(self):
-        self.events, self.address, self.label = [], 1 << 40, ""
-
-    def add(self, action, block):
-        self.events.append(dict(action=action, addr=block[0], size=block[1], stream=0, time_us=len(self.events),
-                                user_metadata=self.label))
-
-    def take(self, size):
-        block = (self.address, size)
-        self.address += size + 512
-        self.add("alloc", block)
-        return block
-
-    def give(self, block):
-        self.add("free_requested", block)
-        self.add("free_completed", block)
+        super().__init__(seed=0)
 
     def iteration(self, number, saved, again=True, microbatches=1, attention=0, sums=0, sums_behind=False):
         """`attention`: of what a block saves, what attention leaves. `sums`: a workspace in the operator that reads what
