@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import sys
-import tempfile
 import unittest
 
 import here
@@ -33,14 +32,7 @@ def left_over(test, events):
     return live
 
 
-class Drawn(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
+class Drawn(here.Folder):
     def bytes_of(self, name, *arguments):
         done = run(*arguments, "-o", self.path(name))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -189,7 +181,7 @@ class Drawn(unittest.TestCase):
         done = run("--seed", 9, "--describe", "--family", "decoder")
         told = json.loads(done.stdout)
         self.assertEqual((told["seed"], told["run"], told["family"]), (9, 0, "decoder"))
-        self.assertEqual(os.listdir(self.folder.name), [])
+        self.assertEqual(os.listdir(self.folder), [])
 
     def test_bad_use_is_refused(self):
         for wrong in (["-o", "-"], [], ["--describe", "--iterations", "2"], ["--family", "none"]):

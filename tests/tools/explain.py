@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import here
@@ -31,11 +30,7 @@ def of_the_job(*arguments):
     return ran(*arguments)
 
 
-class Explain(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
+class Explain(here.Folder):
     def test_words_carry_the_figures(self):
         text = run("explain", SNAPSHOT)
         self.assertEqual(text.returncode, 0, text.stderr)
@@ -66,7 +61,7 @@ class Explain(unittest.TestCase):
 
     def test_the_plan_of_each_gpu_has_a_name_of_its_own(self):
         """What is to be done is taken by the command that it is for."""
-        path, snapshots = os.path.join(self.folder.name, "job.pickle"), []
+        path, snapshots = self.path("job.pickle"), []
         for batch in (4, 2):
             made.record(path, [batch] * 6)
             with open(path, "rb") as file:
@@ -77,9 +72,9 @@ class Explain(unittest.TestCase):
         commands = {one["command"] for gpu in told.values() for one in gpu["advice"] if one["what"] == "plan"}
         (command,) = commands
         planned = shlex.split(command.partition(" && ")[0])
-        done = subprocess.run([os.path.abspath(PLEAT), *planned[1:]], cwd=self.folder.name, capture_output=True, text=True, check=False)
+        done = subprocess.run([os.path.abspath(PLEAT), *planned[1:]], cwd=self.folder, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue({"job0.plan", "job1.plan"} <= set(os.listdir(self.folder.name)))
+        self.assertTrue({"job0.plan", "job1.plan"} <= set(os.listdir(self.folder)))
 
     def test_what_another_stream_still_uses_is_not_idle(self):
         """A tensor is freed and in use until its free completes: a second one of its size needs memory of its own."""
@@ -97,7 +92,7 @@ class Explain(unittest.TestCase):
             for action, number, mib in (("free_completed", 1, 100), ("free_requested", 2, 100), ("free_completed", 2, 100),
                                         ("free_requested", 3, 50), ("free_completed", 3, 50)):
                 add(action, number, mib, i)
-        path = os.path.join(self.folder.name, "job.pickle")
+        path = self.path("job.pickle")
         with open(path, "wb") as file:
             pickle.dump({"segments": [], "device_traces": [events]}, file)
         told = json.loads(ran("explain", path, "--json").stdout)
@@ -124,7 +119,7 @@ class Explain(unittest.TestCase):
         self.assertEqual(savings, sorted(savings, reverse=True))
 
     def test_where_nothing_shows_what_grows_no_growth_is_told(self):
-        table = os.path.join(self.folder.name, "weights.csv")
+        table = self.path("weights.csv")
         with open(table, "w") as file:
             file.write("id,lower,upper,size\n" + "".join(f"{i},{i},9,{(1 << 20) + i}\n" for i in range(9)))
         text = run("explain", table).stdout
@@ -152,7 +147,7 @@ class Explain(unittest.TestCase):
 
     def test_a_job_larger_than_its_device_has_a_plan(self):
         """It was said not to repeat, and `pleat plan` refused it."""
-        small, plan = (os.path.join(self.folder.name, name) for name in ("small.trace", "small.plan"))
+        small, plan = (self.path(name) for name in ("small.trace", "small.plan"))
         self.assertEqual(run("import", SNAPSHOT, "-d", "9GiB", "-o", small).returncode, 0)
         text = run("explain", small).stdout
         self.assertIn("Does not fit in 9.000 GiB", text)
@@ -172,7 +167,7 @@ class Explain(unittest.TestCase):
 
     def drawn(self, *arguments):
         """A drawn job's recording."""
-        path = os.path.join(self.folder.name, "-".join(arguments).replace("/", "") + ".pickle")
+        path = self.path("-".join(arguments).replace("/", "") + ".pickle")
         here.draw(path, *arguments)
         return path
 
@@ -198,7 +193,7 @@ class Explain(unittest.TestCase):
 
     def test_without_labels_phases_are_not_told(self):
         """A table's rise and fall is no forward and backward: its weights were called scoped."""
-        table = os.path.join(self.folder.name, "table.csv")
+        table = self.path("table.csv")
         with open(table, "w", encoding="utf-8") as file:
             file.write("id,lower,upper,size\n1,0,9,52428800\n2,1,7,104857600\n3,2,3,734003200\n4,8,9,2097152\n")
         for path in (table, self.drawn("--seed", "5", "--family", "moe", "--no-marks")):
@@ -229,7 +224,7 @@ class Explain(unittest.TestCase):
         self.assertIn("replayed, ", planned.stdout)
 
     def test_small_sizes_have_small_units_and_no_iteration_is_made_up(self):
-        table = os.path.join(self.folder.name, "small.csv")
+        table = self.path("small.csv")
         with open(table, "w", encoding="utf-8") as file:
             file.write("id,lower,upper,size\n1,0,5,524288\n2,1,7,1048576\n")
         text = run("explain", table).stdout
@@ -238,7 +233,7 @@ class Explain(unittest.TestCase):
 
     def test_commands_can_be_copied(self):
         """What is no command has another key; a recording is named, in quotes where a shell needs them."""
-        path = os.path.join(self.folder.name, "my job.pickle.gz")
+        path = self.path("my job.pickle.gz")
         shutil.copy(SNAPSHOT, path)
         text = run("explain", path).stdout
         for advice in json.loads(run("explain", path, "--json").stdout)["advice"]:
@@ -256,7 +251,7 @@ class Explain(unittest.TestCase):
             for action, at in (("alloc", 2 * i), ("free_requested", 2 * i + 1), ("free_completed", 2 * i + 1)):
                 events.append({"action": action, "addr": 1 << 40, "size": 4 << 20, "stream": 0, "time_us": at,
                                "user_metadata": label.format(i)})
-        path = os.path.join(self.folder.name, "label.pickle")
+        path = self.path("label.pickle")
         with open(path, "wb") as file:
             pickle.dump({"segments": [], "device_traces": [events]}, file)
         done = subprocess.run([PLEAT, "explain", path], capture_output=True, check=True)
@@ -280,7 +275,7 @@ class Explain(unittest.TestCase):
         events.append({"action": "oom", "size": size, "device_free": free, "stream": 0, "time_us": 61})
         if not last:
             events.append({"action": "alloc", "addr": 1 << 41, "size": 2 * mib, "stream": 0, "time_us": 62})
-        path = os.path.join(self.folder.name, name)
+        path = self.path(name)
         with open(path, "wb") as file:
             pickle.dump({"segments": [], "device_traces": [[*events, {"action": "snapshot"}]]}, file)
         return path
@@ -312,7 +307,7 @@ class Explain(unittest.TestCase):
         self.assertNotIn("refusal", run("explain", SNAPSHOT).stdout)
         # What to run is told as a shell reads it.
         self.assertIn("pleat explain '" + self.refused(12 << 20, name="out of memory.pickle") + "'. Only",
-                      run("import", os.path.join(self.folder.name, "out of memory.pickle")).stdout)
+                      run("import", self.path("out of memory.pickle")).stdout)
 
     def test_a_refusal_of_more_than_any_trace_holds_is_told(self):
         """As one gets where a shape is wrong."""
@@ -324,7 +319,7 @@ class Explain(unittest.TestCase):
 
     def test_a_snapshot_without_history_is_refused(self):
         """Its figures were those of what was live at the end, in the order of its addresses."""
-        path = os.path.join(self.folder.name, "off.pickle")
+        path = self.path("off.pickle")
         block = {"address": 4096, "size": 512, "requested_size": 500, "state": "active_allocated"}
         with open(path, "wb") as file:
             pickle.dump({"segments": [{"device": 0, "address": 4096, "total_size": 1 << 21, "stream": 0, "blocks": [block]}],

@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import tempfile
-import unittest
 
 import here  # first: it knows where the tests are
 import suite
@@ -22,22 +21,15 @@ class Refuser(pickle.Unpickler):
         raise AssertionError(f"the pickle asks for {module}.{name}")
 
 
-class Export(unittest.TestCase):
+class Export(here.Folder):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.of_the_job = folder.name  # what several tests look at
 
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
     def export(self, form, source=SNAPSHOT):
-        path = os.path.join(self.of_the_job if source == SNAPSHOT else self.folder.name, "exported." + form)
+        path = os.path.join(self.of_the_job if source == SNAPSHOT else self.folder, "exported." + form)
         if source == SNAPSHOT and os.path.exists(path):
             return path
         ran = run("export", source, "--format", form, "-o", path, "--json")

@@ -15,7 +15,6 @@ import re
 import resource
 import subprocess
 import sys
-import tempfile
 import unittest
 import zlib
 
@@ -87,21 +86,14 @@ class Runs:
         return (os.system, (f"touch {self.path}",))
 
 
-class Files(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.root = pathlib.Path(self.folder.name)
-
-    def tearDown(self):
-        self.folder.cleanup()
-
+class Files(here.Folder):
     def run_pleat(self, *arguments, code=0):
         done = subprocess.run([PLEAT, *map(str, arguments)], capture_output=True, text=True)
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stderr}")
         return done
 
     def path(self, name, data=b""):
-        path = self.root / name
+        path = self.folder / name
         path.write_bytes(data)
         return path
 
@@ -117,7 +109,7 @@ class Files(unittest.TestCase):
             data = pickle.dumps(job(), protocol)
             for name, bytes_ in (("s.pickle", data), ("s.pickle.gz", gzip.compress(data))):
                 path = self.path(name, bytes_)
-                out = self.root / "t.trace"
+                out = self.folder / "t.trace"
                 summary = json.loads(self.run_pleat("import", path, "-o", out, "--json").stdout)
                 self.assertEqual(summary["form"], "torch snapshot")
                 self.assertEqual(summary["entries"], 2 + 3 * 120)
@@ -135,7 +127,7 @@ class Files(unittest.TestCase):
             self.refused(self.path("old.pickle", pickle.dumps(job(), protocol)), "byte 0")
 
     def test_nothing_is_executed(self):
-        marker = self.root / "marker"
+        marker = self.folder / "marker"
         for protocol in range(2, 6):
             for payload in (Runs(marker), {"segments": [Runs(marker)]},
                             {"segments": [], "when": datetime.date(2026, 11, 21)},
@@ -153,18 +145,18 @@ class Files(unittest.TestCase):
         # All of them, one after the other; what is written has the number in its name.
         both = json.loads(self.run_pleat("import", path, "--json").stdout)["devices"]
         self.assertEqual([both[n]["devices"] for n in "01"], [[0], [1]])
-        said = self.run_pleat("import", path, "-o", self.root / "two-%d.trace").stdout
+        said = self.run_pleat("import", path, "-o", self.folder / "two-%d.trace").stdout
         self.assertEqual(re.findall(r"^GPU \d$", said, re.M), ["GPU 0", "GPU 1"])
         self.assertEqual(re.findall(r"two-.*\.trace", said), ["two-0.trace", "two-1.trace"])
         for n in "01":
-            trace = self.root / f"two-{n}.trace"
+            trace = self.folder / f"two-{n}.trace"
             self.assertEqual(json.loads(self.run_pleat("import", trace, "--json").stdout)["devices"], [int(n)])
         self.assertIn("recording of several GPUs: choose one (--device N), or write %d",
-                      self.run_pleat("import", path, "-o", self.root / "one.trace", code=2).stderr)
+                      self.run_pleat("import", path, "-o", self.folder / "one.trace", code=2).stderr)
         self.assertIn("--device is a whole number", self.run_pleat("import", path, "--device", "x", code=2).stderr)
         for command in (["explain", path], ["compare", path, "-p", "native", "--no-fit"], ["replay", path],
-                        ["plan", path, "-o", self.root / "of-%d.plan"],
-                        ["export", path, "-f", "csv", "-o", self.root / "of-%d.csv"]):
+                        ["plan", path, "-o", self.folder / "of-%d.plan"],
+                        ["export", path, "-f", "csv", "-o", self.folder / "of-%d.csv"]):
             one = self.run_pleat(*command, "--device", 0, "--json").stdout
             self.assertNotIn("devices", json.loads(one))
         # The second device has one request and no iteration: what can be said of it is.
@@ -174,9 +166,9 @@ class Files(unittest.TestCase):
         self.assertEqual((summary["devices"], summary["entries"]), ([1], 1))
         self.run_pleat("import", path, "--device", 2, code=3)
         # A plan says which device it is for.
-        plan = self.root / "p.plan"
-        self.run_pleat("import", path, "--device", 0, "-o", self.root / "zero.trace")
-        self.run_pleat("plan", self.root / "zero.trace", "-o", plan)
+        plan = self.folder / "p.plan"
+        self.run_pleat("import", path, "--device", 0, "-o", self.folder / "zero.trace")
+        self.run_pleat("plan", self.folder / "zero.trace", "-o", plan)
         self.run_pleat("verify", plan, "--trace", path)
         self.run_pleat("import", path, "--device", "x", code=2)
 
@@ -184,9 +176,9 @@ class Files(unittest.TestCase):
         """What was written under a name with %d is read under it."""
         two = job()
         two["device_traces"][1] = [{**e, "size": e["size"] + 4096} for e in two["device_traces"][0]]
-        path, plans = self.path("two.pickle", pickle.dumps(two)), self.root / "two-%d.plan"
+        path, plans = self.path("two.pickle", pickle.dumps(two)), self.folder / "two-%d.plan"
         self.run_pleat("plan", path, "--no-replay", "-o", plans)
-        for command in (("replay",), ("compare", "-p", "pleat", "--no-fit"), ("report", "-o", self.root / "%d.html", "-p", "pleat")):
+        for command in (("replay",), ("compare", "-p", "pleat", "--no-fit"), ("report", "-o", self.folder / "%d.html", "-p", "pleat")):
             done = self.run_pleat(command[0], path, *command[1:], "--plan", plans)
             self.assertEqual(done.stderr, "")
         both = json.loads(self.run_pleat("verify", plans, "--trace", path, "--json").stdout)["devices"]
@@ -194,36 +186,36 @@ class Files(unittest.TestCase):
         self.assertNotEqual(both["0"]["physical_bytes"], both["1"]["max_live_bytes"])
         self.assertIn("is a plan of each GPU", self.run_pleat("verify", plans, code=2).stderr)
         # One GPU's is another's only as far as it fits, which is said.
-        done = self.run_pleat("replay", path, "--device", 1, "--plan", self.root / "two-0.plan")
+        done = self.run_pleat("replay", path, "--device", 1, "--plan", self.folder / "two-0.plan")
         self.assertIn("is a plan for GPU 0, and this is GPU 1: %d in the name", done.stderr)
 
     def test_what_fails_for_one_device(self):
         two = job()
         two["device_traces"][1] = [event("alloc", 5, 6)]
-        path, dump = self.path("two.pickle", pickle.dumps(two)), self.root / "dump-%d.json"
+        path, dump = self.path("two.pickle", pickle.dumps(two)), self.folder / "dump-%d.json"
         done = self.run_pleat("replay", path, "--repeat", 11, "--dump", dump, "--json", code=3)
         told = json.loads(done.stdout)["devices"]
         self.assertEqual((list(told["0"])[:1], told["1"]), (["policy"], None), done.stderr)
-        self.assertTrue((self.root / "dump-0.json").is_file())
+        self.assertTrue((self.folder / "dump-0.json").is_file())
 
     def test_no_device_is_written_over_what_is_read(self):
         two = job()
         two["device_traces"][1] = two["device_traces"][0]
         read = self.path("two-0.trace", pickle.dumps(two))
-        written = self.root / "two-%d.trace"
+        written = self.folder / "two-%d.trace"
         for command in (["import", read], ["export", read, "-f", "csv"], ["plan", read],
                         ["report", read, "-p", "native"]):
             done = self.run_pleat(*command, "-o", written, code=2)
             self.assertIn("is read here: give what is written another name", done.stderr)
-        plans = self.root / "plan-%d.json"
+        plans = self.folder / "plan-%d.json"
         self.run_pleat("plan", read, "--no-replay", "-o", plans)
-        self.run_pleat("replay", read, "-P", plans, "--dump", self.root / "plan-0.json", "--device", 0, code=2)
-        self.run_pleat("replay", read, "-P", self.root / "plan-1.json", "--dump", plans, code=2)
+        self.run_pleat("replay", read, "-P", plans, "--dump", self.folder / "plan-0.json", "--device", 0, code=2)
+        self.run_pleat("replay", read, "-P", self.folder / "plan-1.json", "--dump", plans, code=2)
         self.run_pleat("verify", plans, "--trace", read)
         self.assertEqual(read.read_bytes(), pickle.dumps(two))
 
     def test_gzipped_plans_are_read_and_gz_is_what_it_says(self):
-        trace, plan = self.root / "t.trace.gz", self.root / "p.plan.gz"
+        trace, plan = self.folder / "t.trace.gz", self.folder / "p.plan.gz"
         self.run_pleat("import", self.path("s.pickle", pickle.dumps(job())), "-o", trace)
         self.run_pleat("plan", trace, "-o", plan)
         for path in (trace, plan):
@@ -234,14 +226,14 @@ class Files(unittest.TestCase):
             self.run_pleat("verify", read, "--trace", trace)
             self.run_pleat("replay", trace, "--plan", read)
             self.assertIn("a plan for device 0", self.run_pleat("plan", read).stdout)
-        table = self.root / "t.csv.gz"
+        table = self.folder / "t.csv.gz"
         self.run_pleat("export", trace, "-f", "csv", "-o", table)
         self.assertTrue(gzip.decompress(table.read_bytes()).startswith(b"id,"))
         # The same bytes twice; and no more than 2 GiB of any, however small the file.
         first = plan.read_bytes()
         self.run_pleat("plan", trace, "-o", plan)
         self.assertEqual(plan.read_bytes(), first)
-        bomb = self.root / "bomb.plan"
+        bomb = self.folder / "bomb.plan"
         packer = zlib.compressobj(1, zlib.DEFLATED, -15)
         block = packer.compress(bytes(16 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)  # which another may follow
         bomb.write_bytes(gzip.compress(b"")[:10] + 130 * block)
@@ -254,20 +246,20 @@ class Files(unittest.TestCase):
         for command in (("top", "--once"), ("report", "-j", "--log")):
             self.assertIn("a log is what `pleat run --log FILE` or PLEAT_CONF=log:FILE writes",
                           self.run_pleat(*command, recording, code=3).stderr)
-        trace = self.root / "t.trace"
+        trace = self.folder / "t.trace"
         self.run_pleat("import", recording, "-o", trace)
         for path in (recording, trace):
             self.assertIn("this is no operator log: DTR's patch of PyTorch writes one",
                           self.run_pleat("remat", path, code=3).stderr)
 
     def test_a_log_is_called_one_wherever_a_recording_is_wanted(self):
-        recording, plan, log = self.path("s.pickle", pickle.dumps(job())), self.root / "p.plan", self.root / "run.log"
+        recording, plan, log = self.path("s.pickle", pickle.dumps(job())), self.folder / "p.plan", self.folder / "run.log"
         self.run_pleat("plan", recording, "-o", plan)
         subprocess.run([PLEAT, "replay", recording], check=True, capture_output=True, env={**os.environ, "PLEAT_CONF": f"log:{log}"})
         says = f"'{log}': this is a log of a run; a trace or a recording is wanted ('pleat top' shows a log, and 'pleat report --log' draws it)\n"
         for command in (["import", log], ["explain", log], ["explain", recording, log], ["plan", log], ["plan", recording, log],
                         ["plan", log, "--device", 0], ["compare", log], ["compare", recording, log], ["replay", log],
-                        ["report", log, "-o", self.root / "x"], ["export", log, "-f", "csv", "-o", "x"],
+                        ["report", log, "-o", self.folder / "x"], ["export", log, "-f", "csv", "-o", "x"],
                         ["verify", plan, "--trace", log]):
             self.assertIn(says, self.run_pleat(*command, code=3).stderr)
         zipped = self.path("run.log.gz", gzip.compress(log.read_bytes()))
@@ -282,7 +274,7 @@ class Files(unittest.TestCase):
         self.refused(self.path("cut.gz", gzip.compress(log.read_bytes()[:12])), "neither a trace")
 
     def test_a_plan_that_is_cut_off_is_called_so(self):
-        plan = self.root / "p.plan"
+        plan = self.folder / "p.plan"
         self.run_pleat("plan", self.path("s.pickle", pickle.dumps(job())), "-o", plan)
         whole = plan.read_bytes()
         for size in range(100, len(whole), 7):
@@ -296,15 +288,15 @@ class Files(unittest.TestCase):
         self.refused(self.path("t.csv", b"id,lower,upper,size\n0,1,2,-3\n"), "line 2")
         self.refused(self.path("x.plan", b"hello"), "byte 0: this is not a pleat plan file; a plan is what "
                      "save_plan or `pleat plan` writes", command="verify")
-        self.refused(self.root / "none", "No such file")
-        self.refused(self.root / "none", "No such file", command="verify")
-        self.refused(self.root, "Is a directory")
+        self.refused(self.folder / "none", "No such file")
+        self.refused(self.folder / "none", "No such file", command="verify")
+        self.refused(self.folder, "Is a directory")
         whole = self.path("s.pickle", data)
-        done = self.run_pleat("import", whole, "-o", self.root / "no" / "t.trace", code=3)
-        self.assertIn(f"no/t.trace': there is no folder '{self.root}/no'", done.stderr)
+        done = self.run_pleat("import", whole, "-o", self.folder / "no" / "t.trace", code=3)
+        self.assertIn(f"no/t.trace': there is no folder '{self.folder}/no'", done.stderr)
 
     def test_each_file_in_its_place(self):
-        trace, plan = self.path("t.trace"), self.root / "p.plan"
+        trace, plan = self.path("t.trace"), self.folder / "p.plan"
         self.run_pleat("import", self.path("s.pickle", pickle.dumps(job())), "-o", trace)
         self.run_pleat("plan", trace, "-o", plan)
         for command in ("import", "replay", "explain"):
@@ -321,7 +313,7 @@ class Files(unittest.TestCase):
     def test_what_is_read_is_not_overwritten(self):
         path = self.path("s.pickle", pickle.dumps(job()))
         before = path.read_bytes()
-        link = self.root / "link"
+        link = self.folder / "link"
         link.symlink_to(path)
         for output in (path, link):
             for arguments in (("import", "-o"), ("plan", "-o"), ("plan", "--dump"), ("report", "-o"),
@@ -329,7 +321,7 @@ class Files(unittest.TestCase):
                 done = self.run_pleat(arguments[0], path, *arguments[1:], output, code=2)
                 self.assertIn(f"'{output}' is read here", done.stderr)
         self.assertEqual(path.read_bytes(), before)
-        plan = self.root / "p.plan"
+        plan = self.folder / "p.plan"
         self.run_pleat("plan", path, "-o", plan)
         whole = plan.read_bytes()
         for read in (path, plan):
@@ -340,29 +332,29 @@ class Files(unittest.TestCase):
     def test_two_outputs_are_two_files(self):
         """One that was named in two ways was the dump at last, and the plan was said to be written."""
         path = self.path("s.pickle", pickle.dumps(job()))
-        there, link = self.path("there", b"before"), self.root / "link"
+        there, link = self.path("there", b"before"), self.folder / "link"
         link.symlink_to(there)
-        (self.root / "folder").symlink_to(self.root)
-        (self.root / "to-none").symlink_to("a")
-        names = {entry.name for entry in self.root.iterdir()}
-        for output, dump in (("a", "./a"), ("a", "a"), ("./a", "a"), ("a", self.root / "a"), ("a", "folder/a"),
+        (self.folder / "folder").symlink_to(self.folder)
+        (self.folder / "to-none").symlink_to("a")
+        names = {entry.name for entry in self.folder.iterdir()}
+        for output, dump in (("a", "./a"), ("a", "a"), ("./a", "a"), ("a", self.folder / "a"), ("a", "folder/a"),
                              (there, link), (link, there), ("to-none", "a"), ("folder/a", "to-none"), ("a%d", "a0"), ("a0", "./a%d"),
                              ("a%d", "./a%d")):
-            done = subprocess.run([PLEAT, "plan", path, "-o", output, "--dump", dump], cwd=self.root,
+            done = subprocess.run([PLEAT, "plan", path, "-o", output, "--dump", dump], cwd=self.folder,
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, (output, dump))
             self.assertIn(f"'{dump}' cannot be the plan and its dump: give one of them another name", done.stderr)
         self.assertEqual(there.read_bytes(), b"before")
-        self.assertEqual({entry.name for entry in self.root.iterdir()}, names)
-        (self.root / "other").mkdir()
-        self.run_pleat("plan", path, "-o", self.root / "a", "--dump", self.root / "other" / "a")
-        self.run_pleat("verify", self.root / "a")
-        self.assertTrue((self.root / "other" / "a").read_bytes().startswith(b"sequence,"))
+        self.assertEqual({entry.name for entry in self.folder.iterdir()}, names)
+        (self.folder / "other").mkdir()
+        self.run_pleat("plan", path, "-o", self.folder / "a", "--dump", self.folder / "other" / "a")
+        self.run_pleat("verify", self.folder / "a")
+        self.assertTrue((self.folder / "other" / "a").read_bytes().startswith(b"sequence,"))
 
     def test_a_log_takes_no_other_file_away(self):
         path = self.path("s.pickle", pickle.dumps(job()))
         before = path.read_bytes()
-        for code, name in ((5, path), (0, self.path("empty.log")), (0, self.root / "empty.log")):
+        for code, name in ((5, path), (0, self.path("empty.log")), (0, self.folder / "empty.log")):
             done = subprocess.run([PLEAT, "replay", path], capture_output=True, text=True,
                                   env={**os.environ, "PLEAT_CONF": f"log:{name}"})
             self.assertEqual(done.returncode == 0, code == 0, done.stderr)
@@ -372,7 +364,7 @@ class Files(unittest.TestCase):
 
     def test_a_dump_is_written_whole_or_not_at_all(self):
         path, dump = self.path("s.pickle", pickle.dumps(job())), self.path("d.txt", b"before")
-        self.run_pleat("replay", path, "--budget", "2MiB", "--plan", self.root / "none", "--dump", dump, code=3)
+        self.run_pleat("replay", path, "--budget", "2MiB", "--plan", self.folder / "none", "--dump", dump, code=3)
         self.assertEqual(dump.read_bytes(), b"before")
         self.run_pleat("replay", path, "--dump", "/dev/full", code=3)
         self.run_pleat("replay", path, "--dump", dump)
@@ -381,13 +373,13 @@ class Files(unittest.TestCase):
     def test_where_to_is_looked_at_before_the_work(self):
         """Nothing is read before, not even standard input; nothing is made, and what is there stays as it is."""
         there = self.path("there", b"before")
-        (self.root / "folder").mkdir()
-        names = {entry.name for entry in self.root.iterdir()}
+        (self.folder / "folder").mkdir()
+        names = {entry.name for entry in self.folder.iterdir()}
         for command in (["plan", "-o"], ["plan", "--dump"], ["report", "-o"], ["import", "-o"],
                         ["export", "-f", "csv", "-o"], ["replay", "--dump"], ["report", "--log", "none", "-o"]):
-            for output, why in ((self.root / "no" / "x", f"there is no folder '{self.root}/no'"),
+            for output, why in ((self.folder / "no" / "x", f"there is no folder '{self.folder}/no'"),
                                 (there / "x", "cannot be made: Not a directory"),
-                                (self.root / "folder", "cannot be written: Is a directory"),
+                                (self.folder / "folder", "cannot be written: Is a directory"),
                                 # A folder that is there, whatever the system says of a file in it.
                                 ("/proc/x", "no file can be made in the folder '/proc'")):
                 read, write = os.pipe()
@@ -396,15 +388,15 @@ class Files(unittest.TestCase):
                 os.close(write)
                 self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
                 self.assertIn(f"pleat {command[0]}: '{output}': {why}", done.stderr)
-            done = self.run_pleat(*command, there, self.root / "none", code=3)
+            done = self.run_pleat(*command, there, self.folder / "none", code=3)
             self.assertIn("/none': cannot be opened", done.stderr)
         two = job()
         two["device_traces"][1] = two["device_traces"][0]
-        (self.root / "of-0").mkdir()
-        done = self.run_pleat("plan", self.path("two.pickle", pickle.dumps(two)), "-o", self.root / "of-%d" / "p.plan", code=3)
-        self.assertIn(f"of-1/p.plan': there is no folder '{self.root}/of-1'", done.stderr)
-        self.assertEqual(list((self.root / "of-0").iterdir()), [])
-        self.assertEqual({entry.name for entry in self.root.iterdir()}, names | {"two.pickle", "of-0"})
+        (self.folder / "of-0").mkdir()
+        done = self.run_pleat("plan", self.path("two.pickle", pickle.dumps(two)), "-o", self.folder / "of-%d" / "p.plan", code=3)
+        self.assertIn(f"of-1/p.plan': there is no folder '{self.folder}/of-1'", done.stderr)
+        self.assertEqual(list((self.folder / "of-0").iterdir()), [])
+        self.assertEqual({entry.name for entry in self.folder.iterdir()}, names | {"two.pickle", "of-0"})
         self.assertEqual(there.read_bytes(), b"before")
 
     def test_a_file_that_may_not_grow_leaves_nothing(self):
@@ -412,17 +404,17 @@ class Files(unittest.TestCase):
         for arguments in (["plan", path, "-o"], ["import", path, "-o"],
                           ["export", path, "--format", "perfetto", "-o"]):
             done = subprocess.run(
-                [PLEAT, *map(str, arguments), str(self.root / "out")], capture_output=True, text=True,
+                [PLEAT, *map(str, arguments), str(self.folder / "out")], capture_output=True, text=True,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn("out': cannot be written: File too large", done.stderr)
-        self.assertEqual([entry.name for entry in self.root.iterdir()], ["s.pickle"])
+        self.assertEqual([entry.name for entry in self.folder.iterdir()], ["s.pickle"])
 
     def test_pipes_and_links_stay(self):
         """What is written takes a file's place as a whole; of anything else it takes nothing away."""
-        path, trace = self.path("s.pickle", pickle.dumps(job())), self.root / "t.trace"
+        path, trace = self.path("s.pickle", pickle.dumps(job())), self.folder / "t.trace"
         self.run_pleat("import", path, "-o", trace)
-        pipe = self.root / "pipe"
+        pipe = self.folder / "pipe"
         os.mkfifo(pipe)
         with subprocess.Popen([PLEAT, "import", path, "-o", pipe], stdout=subprocess.DEVNULL) as writer:
             self.assertEqual(pipe.read_bytes(), trace.read_bytes())
@@ -432,7 +424,7 @@ class Files(unittest.TestCase):
         with subprocess.Popen([PLEAT, "plan", pipe], stdout=subprocess.DEVNULL) as reader:
             pipe.write_bytes(path.read_bytes())
         self.assertEqual(reader.returncode, 0)
-        target, link = self.path("target", b"old"), self.root / "link"
+        target, link = self.path("target", b"old"), self.folder / "link"
         link.symlink_to(target)
         self.run_pleat("import", path, "-o", link)
         self.assertTrue(link.is_symlink())
@@ -445,15 +437,15 @@ class Files(unittest.TestCase):
             self.assertEqual(done.returncode, 5)
             self.assertIn("standard output cannot be written: No space left", done.stderr)
         # To a folder, and onto a full device, nothing can be written; neither is harmed.
-        self.assertIn("cannot be written", self.run_pleat("import", path, "-o", self.root, code=3).stderr)
+        self.assertIn("cannot be written", self.run_pleat("import", path, "-o", self.folder, code=3).stderr)
         if os.path.exists("/dev/full"):
             for option in ("-o", "--dump"):
                 done = self.run_pleat("plan", path, option, "/dev/full", code=3)
                 self.assertIn("No space left", done.stderr)
-        self.assertEqual([p.name for p in self.root.iterdir() if p.name.endswith(".tmp")], [])
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.endswith(".tmp")], [])
 
     def test_what_is_private_stays_so(self):
-        path, trace = self.path("s.pickle", pickle.dumps(job())), self.root / "t.trace"
+        path, trace = self.path("s.pickle", pickle.dumps(job())), self.folder / "t.trace"
         self.run_pleat("import", path, "-o", trace)
         for mode in (0o600, 0o640, 0o444):
             trace.chmod(mode)
@@ -462,7 +454,7 @@ class Files(unittest.TestCase):
 
     def test_traces_and_plans_by_bits(self):
         snapshot = self.path("s.pickle", pickle.dumps(job()))
-        trace, plan = self.root / "t.trace", self.root / "p.plan"
+        trace, plan = self.folder / "t.trace", self.folder / "p.plan"
         self.run_pleat("import", snapshot, "-o", trace)
         self.run_pleat("plan", trace, "-o", plan)
         holds = json.loads(self.run_pleat("verify", plan, "--trace", trace, "--json").stdout)
@@ -496,7 +488,7 @@ class Files(unittest.TestCase):
         done = self.run_pleat("replay", trace, "--plan", bad, code=1)
         self.assertIn("are live together", done.stderr)
         self.refused(self.path("cut.plan", plan_of_two(512)[:-1]), "byte", command="verify")
-        self.run_pleat("replay", trace, "--plan", self.root / "cut.plan", code=3)
+        self.run_pleat("replay", trace, "--plan", self.folder / "cut.plan", code=3)
 
     def test_use(self):
         for command in ("import", "verify"):

@@ -6,8 +6,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
+
+import here
 
 CHECK = sys.argv[1]
 
@@ -20,17 +21,12 @@ def script(folder, name, text):
     return str(path)
 
 
-class GpuCheck(unittest.TestCase):
-    def setUp(self):
-        kept = tempfile.TemporaryDirectory()
-        self.addCleanup(kept.cleanup)
-        self.folder = kept.name
-
+class GpuCheck(here.Folder):
     def check(self, *arguments, **environment):
         environment.setdefault("PLEAT_TORCH_PYTHON", script(self.folder, "python", "exit 1"))
         done = subprocess.run([sys.executable, "-B", CHECK, *arguments], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True,
-                              env=dict(os.environ, OUT=os.path.join(self.folder, "out"), **environment))
+                              env=dict(os.environ, OUT=self.path("out"), **environment))
         self.assertNotIn("Traceback", done.stdout)
         return done.returncode, done.stdout.splitlines()[-1]
 
@@ -51,8 +47,8 @@ class GpuCheck(unittest.TestCase):
 
     def test_what_passes_natively_alone_is_told(self):
         """Of PyTorch's own tests, with a file in their place."""
-        pathlib.Path(self.folder, "test").mkdir()
-        pathlib.Path(self.folder, "test/test_cuda.py").write_text("""
+        (self.folder / "test").mkdir()
+        (self.folder / "test/test_cuda.py").write_text("""
 import os, unittest
 UNDER_PLEAT = "PLEAT_RUN" in os.environ
 class T(unittest.TestCase):
@@ -64,7 +60,7 @@ class T(unittest.TestCase):
     def test_other(self): self.fail("it does not match")
 """)
         theirs = pathlib.Path(CHECK).parents[1] / "tests/pytorch/theirs.py"
-        done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "T.*(alloc|graph)",
+        done = subprocess.run([sys.executable, "-B", theirs, self.path("test"), "--match", "T.*(alloc|graph)",
                                "--files", "test_cuda.py"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         lines = done.stdout.splitlines()
@@ -72,13 +68,13 @@ class T(unittest.TestCase):
                          (1, "test_cuda.py: 5 tests, 3 pass natively, 1 of them under Pleat"), done.stdout)
         self.assertEqual([line.split(": ")[:2] for line in lines[1:3]],
                          [["  test_cuda.T.test_alloc_ends", "crash"], ["  test_cuda.T.test_alloc_fails", "failure"]])
-        done = subprocess.run([sys.executable, "-B", theirs, os.path.join(self.folder, "test"), "--match", "good|never"],
+        done = subprocess.run([sys.executable, "-B", theirs, self.path("test"), "--match", "good|never"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_what_torch_does_not_give_back_ends_a_process(self):
         """A test that leaves torch's cache full crowds those of the other process out: the next has a new one."""
-        folder = pathlib.Path(self.folder, "test")
+        folder = self.folder / "test"
         folder.mkdir()
         (folder / "test_cuda.py").write_text("""
 import pathlib, sys, types, unittest
@@ -98,7 +94,7 @@ class T(unittest.TestCase):
 
     def test_pytorchs_own_tests_are_run_in_parts(self):
         """What one call wrote the next does not run again; a test that does not end is ended, with what it began."""
-        folder, lines = pathlib.Path(self.folder, "test"), pathlib.Path(self.folder, "lines")
+        folder, lines = self.folder / "test", self.folder / "lines"
         folder.mkdir()
         (folder / "test_cuda.py").write_text("""
 import os, pathlib, subprocess, time, unittest
@@ -147,7 +143,7 @@ class T(unittest.TestCase):
 
     def test_their_files_are_set_up_as_programs(self):
         """Expandable segments are asked for, and a file that this torch does not load keeps no other from its turn."""
-        folder = pathlib.Path(self.folder, "test")
+        folder = self.folder / "test"
         folder.mkdir()
         (folder / "torch.py").write_text("""
 __version__ = "9.9+cpu"
@@ -183,9 +179,9 @@ class T(unittest.TestCase):
         self.assertIn("tests/test_vmm_conformance'; tests are built with -DBUILD_TESTING=ON", said)
 
     def test_what_it_builds_has_tests(self):
-        calls = os.path.join(self.folder, "calls")
+        calls = self.path("calls")
         script(self.folder, "bin/cmake", "echo \"$@\" >> '%s'\nexit 1" % calls)
-        path = os.path.join(self.folder, "bin") + os.pathsep + os.environ.get("PATH", os.defpath)
+        path = self.path("bin") + os.pathsep + os.environ.get("PATH", os.defpath)
         self.assertEqual(self.check(PATH=path), (1, "tools/gpu-check: failed: the build failed"))
         self.assertEqual(pathlib.Path(calls).read_text(), "--preset release -DBUILD_TESTING=ON\n")
 

@@ -3,13 +3,11 @@ plan.py PLEAT SNAPSHOT [slow], a build that audits or has a sanitizer."""
 import csv
 import functools
 import json
-import os
 import pickle
 import random
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import here
@@ -53,15 +51,7 @@ def lifetimes(path, rows):
             file.write("%d,%d,%d,%d\n" % (number, *row))
 
 
-class Plan(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class Plan(here.Folder):
     def planned(self, *arguments):
         run = pleat("plan", *arguments, "--json")
         self.assertEqual(run.returncode, 0, run.stderr)

@@ -6,22 +6,20 @@ and removes; several runs at once.
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import here
+
 PLEAT, JOB = sys.argv[1:3]
 del sys.argv[1:3]
 
 
-class Plans(unittest.TestCase):
+class Plans(here.Folder):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.environment = dict(os.environ, XDG_CACHE_HOME=self.folder.name)
+        super().setUp()
+        self.environment = dict(os.environ, XDG_CACHE_HOME=self.folder)
 
     def run_it(self, *arguments, **environment):
         return subprocess.run([PLEAT, *arguments], capture_output=True, text=True,
@@ -48,7 +46,7 @@ class Plans(unittest.TestCase):
 
     def test_a_path_is_not_broken(self):
         """However narrow the lines are: it is there to be copied."""
-        folder = os.path.join(self.folder.name, "a-folder-of-plans-whose-name-is-longer", "than-a-line-of-a-terminal-has-columns")
+        folder = os.path.join(self.folder, "a-folder-of-plans-whose-name-is-longer", "than-a-line-of-a-terminal-has-columns")
         self.environment["XDG_CACHE_HOME"] = folder
         self.assertRegex(self.run_it("plans", COLUMNS="80").stdout, rf"(?m) {folder}/pleat/plans\.$")
         self.replay()
@@ -91,7 +89,7 @@ class Plans(unittest.TestCase):
         """As an object it once ended with 0."""
         self.replay()
         (plan,) = self.plans()
-        with open(os.path.join(self.folder.name, "pleat/plans", plan["file"]), "r+b") as file:
+        with open(os.path.join(self.folder, "pleat/plans", plan["file"]), "r+b") as file:
             file.truncate(plan["file_bytes"] // 2)
         self.assertIn("why_not", self.plans()[0])
         for form in ((), ("--json",)):
@@ -103,8 +101,8 @@ class Plans(unittest.TestCase):
                             (("show", "nosuch"), 3), (("remove", "nosuch"), 3), (("--all",), 2)):
             done = self.run_it("plans", *words)
             self.assertEqual((done.returncode, done.stderr != ""), (code, True), words)
-        os.makedirs(os.path.join(self.folder.name, "pleat/plans"))
-        os.chmod(os.path.join(self.folder.name, "pleat/plans"), 0o777)
+        os.makedirs(self.path("pleat/plans"))
+        os.chmod(self.path("pleat/plans"), 0o777)
         done = self.run_it("plans")
         self.assertEqual(done.returncode, 3)
         self.assertIn("chmod go-w", done.stderr)
@@ -130,7 +128,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(self.replay()["left_at"], 0)
 
     def test_a_changed_job_is_noticed(self):
-        done = subprocess.run([sys.executable, "-B", str(ROOT / "tools/kept"), "--only", "larger batch",
+        done = subprocess.run([sys.executable, "-B", str(here.ROOT / "tools/kept"), "--only", "larger batch",
                                "--only", "recomputation", "--job", "layers=4", "--job", "hidden=512", "--job", "heads=8",
                                "--job", "vocabulary=32000", "--noticed-only"], capture_output=True, text=True,
                               env=dict(self.environment, PLEAT_COMMAND=PLEAT))

@@ -14,7 +14,7 @@ import threading
 import unittest
 import unittest.mock
 
-from here import WORKLOADS  # first: it knows where the tests and tools are
+import here  # first: it knows where the tests and tools are
 import pipeline
 import recording
 import suite
@@ -170,7 +170,7 @@ class Recording(unittest.TestCase):
             self.assertFalse(os.path.exists(path))
 
     def test_the_bundled_one_is_plain_and_whole(self):
-        path = os.path.join(WORKLOADS, "gpt2-vpp-recompute.pickle.gz")
+        path = os.path.join(here.WORKLOADS, "gpt2-vpp-recompute.pickle.gz")
         self.assertLess(os.path.getsize(path), 1 << 20)
         with gzip.open(path) as packed:
             snapshot = pickle.load(packed)
@@ -187,15 +187,8 @@ TINY = "--layers 2 --hidden 32 --heads 2 --vocabulary 64 --device cpu --quiet"
 TRAINED = TINY + " --sequence 16 --microbatch-size 2 --iterations 4"
 
 
-class Weave(unittest.TestCase):
+class Weave(here.Folder):
     """Long recordings made of short ones."""
-
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
 
     def recorded(self, name, sizes):
         """A recording whose n-th iteration allocates `sizes(n)` and frees all of it."""
@@ -213,7 +206,7 @@ class Weave(unittest.TestCase):
         return self.path(name)
 
     def weave(self, *arguments):
-        return subprocess.run([sys.executable, os.path.join(WORKLOADS, "weave.py"), *arguments],
+        return subprocess.run([sys.executable, os.path.join(here.WORKLOADS, "weave.py"), *arguments],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def allocated(self):
@@ -400,7 +393,7 @@ class Jobs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "job.pickle.gz")
             subprocess.run(
-                [sys.executable, os.path.join(WORKLOADS, "fake.py"), name, "--record", path,
+                [sys.executable, os.path.join(here.WORKLOADS, "fake.py"), name, "--record", path,
                  *line.split()],
                 check=True, stdout=subprocess.DEVNULL)
             with gzip.open(path) as packed:
