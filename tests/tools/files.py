@@ -243,7 +243,7 @@ class Files(here.Folder):
 
     def test_logs_that_are_none_say_what_writes_one(self):
         recording = self.path("s.pickle", pickle.dumps(job()))
-        for command in (("top", "--once"), ("report", "-j", "--log")):
+        for command in (("top",), ("report", "-j", "--log")):
             self.assertIn("a log is what `pleat run --log FILE` or PLEAT_CONF=log:FILE writes",
                           self.run_pleat(*command, recording, code=3).stderr)
         trace = self.folder / "t.trace"
@@ -267,7 +267,7 @@ class Files(here.Folder):
         for command in (["import", zipped], ["plan", zipped, "--device", 0], ["replay", zipped],
                         ["verify", plan, "--trace", zipped]):
             self.assertIn(says, self.run_pleat(*command, code=3).stderr)
-        for command in (["top", "--once", zipped], ["report", "-j", "--log", zipped]):
+        for command in (["top", zipped], ["report", "-j", "--log", zipped]):
             self.assertIn(f"'{zipped}': this is a gzipped log: gunzip it first\n", self.run_pleat(*command, code=3).stderr)
         # What only begins like one is none.
         self.refused(self.path("cut", log.read_bytes()[:12]), "neither a trace")

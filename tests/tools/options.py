@@ -172,7 +172,6 @@ class Options(unittest.TestCase):
             ("tenants --json -P", "--json and --prometheus are two forms: choose one"),
             ("tenants remove-dead --json", "--json and --prometheus are options of list and watch"),
             ("tenants reclaim a -P", "--json and --prometheus are options of list and watch"),
-            ("top --once --count 3", "--once is one frame, --count 3 are more"),
         ]:
             command, *arguments = line.split()
             self.assertIn(text, self.refused(command, *arguments))
@@ -334,7 +333,7 @@ class Options(unittest.TestCase):
     def test_a_full_disk_is_no_answer(self):
         """Nor is an output that was closed; lines that are broken are lost as whole ones are."""
         path = self.table("1,0,5,52428800\n2,1,7,104857600\n")
-        for command in ("--help", "help words", "plan --help", "version", "conf", "conf --json", "top --once", "plans",
+        for command in ("--help", "help words", "plan --help", "version", "conf", "conf --json", "top", "plans",
                         "explain " + path, "plan -j " + path, "import " + path, "replay " + path):
             for where, why in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
                 for columns in ({}, {"COLUMNS": "80"}):

@@ -46,18 +46,18 @@ class Top(unittest.TestCase):
             stdout=subprocess.DEVNULL, env={**self.environment, "PLEAT_CONF": "log:auto,log_ms:2"})
         begun = time.monotonic()
         while time.monotonic() - begun < LATEST:
-            found = json.loads(self.top("--once", "--json"))["runtimes"]
+            found = json.loads(self.top("--json"))["runtimes"]
             if found and found[0].get("iterations", 0) > 4:
                 return found[0]
             time.sleep(0.01)
         self.fail("the job does not run")
 
     def test_a_job_from_its_start_to_its_end(self):
-        self.assertIn("Nothing runs", self.top("--once"))
+        self.assertIn("Nothing runs", self.top())
         # Not on a terminal: one frame, or as many as are asked for.
-        self.assertEqual(self.top(), self.top("--once"))
+        self.assertEqual(self.top(), self.top("--count", "1"))
         self.assertEqual(self.top("--count", "3", "--interval", "0.1").count("Nothing runs"), 3)
-        self.assertEqual(json.loads(self.top("--once", "--json")), {"runtimes": []})
+        self.assertEqual(json.loads(self.top("--json")), {"runtimes": []})
         seen = self.start("--policy", "native")
         self.assertEqual((seen["pid"], seen["status"], seen["policy"]),
                          (self.job.pid, "running", "native"))
@@ -65,16 +65,16 @@ class Top(unittest.TestCase):
         self.assertGreater(seen["peak_physical_bytes"], seen["peak_live_bytes"])
         self.assertLessEqual(seen["live_bytes"], seen["physical_bytes"])
         self.assertIn(SNAPSHOT, seen["command"])
-        line = self.top("--once").splitlines()
+        line = self.top().splitlines()
         self.assertEqual(len(line), 2)
         self.assertTrue(line[1].startswith(str(self.job.pid)), line[1])
         self.assertIn(" pleat replay ", line[1])
-        text = self.top(str(self.job.pid), "--once")
+        text = self.top(str(self.job.pid))
         for part in ("running", "efficiency 90.3", "9.420 GiB", "% of requests as planned", "driver calls"):
             self.assertIn(part, text)
         self.job.send_signal(signal.SIGKILL)
         self.job.wait()
-        self.assertIn("Nothing runs", self.top("--once"))
+        self.assertIn("Nothing runs", self.top())
         self.assertIn("gone after", self.top(str(self.job.pid)))
         after = json.loads(self.top(seen["log"], "--json"))["runtimes"][0]
         self.assertEqual(after["status"], "gone")
@@ -108,7 +108,7 @@ class Top(unittest.TestCase):
         names = ["1-0.log", "1-0-2.log", "1-0-10.log", "1-1.log", "1-2.log", "1-10.log"]
         for name in reversed(names):
             shutil.copy(log, os.path.join(folder, name))
-        told = json.loads(self.top("1", "--once", "--json"))["runtimes"]
+        told = json.loads(self.top("1", "--json"))["runtimes"]
         self.assertEqual([os.path.basename(runtime["log"]) for runtime in told], names)
 
     def test_a_pipe_gets_plain_frames(self):
@@ -153,6 +153,15 @@ class Top(unittest.TestCase):
         os.close(end)
         os.close(other)
 
+    def test_counted_frames_stay_on_a_terminal(self):
+        end, other = pty.openpty()
+        subprocess.run([PLEAT, "top", "--count", "2", "--interval", "0.1"], check=True, stdin=other, stdout=other,
+                       stderr=other, env=self.environment)
+        os.close(other)
+        shown = self.read(end, b"\r\n\r\nNothing runs")
+        os.close(end)
+        self.assertNotIn(b"\033", shown)
+
     def test_a_command_line_cannot_drive_the_terminal(self):
         name = os.path.join(self.folder.name, "\033[2Jjob.pickle.gz")
         os.symlink(os.path.abspath(SNAPSHOT), name)
@@ -160,18 +169,18 @@ class Top(unittest.TestCase):
         subprocess.run([PLEAT, "replay", name, "--policy", "native"], check=True,
                        stdout=subprocess.DEVNULL,
                        env={**self.environment, "PLEAT_CONF": f"log:{log}"})
-        text = self.top(log, "--once")
+        text = self.top(log)
         self.assertIn(".[2Jjob.pickle.gz", text)
         self.assertNotIn("\033", text)
 
     def test_bad_use(self):
-        self.assertIn("no log of process 1", self.top("1", "--once", status=3))
-        self.assertIn(SNAPSHOT, self.top(SNAPSHOT, "--once", status=3))
-        self.assertIn("/nowhere", self.top("/nowhere", "--once", status=3))
+        self.assertIn("no log of process 1", self.top("1", status=3))
+        self.assertIn(SNAPSHOT, self.top(SNAPSHOT, status=3))
+        self.assertIn("/nowhere", self.top("/nowhere", status=3))
         pipe = os.path.join(self.folder.name, "pipe")
         os.mkfifo(pipe)
         for name in (pipe, "/dev/zero"):
-            self.assertIn("a log is a regular file", self.top(name, "--once", status=3))
+            self.assertIn("a log is a regular file", self.top(name, status=3))
         self.top("--interval", "0", status=2)
         self.top("1", "2", status=2)
 

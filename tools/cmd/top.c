@@ -34,7 +34,7 @@ typedef struct options {
     const char *operand; /* a process or a file; NULL: all there are */
     double interval;
     uint32_t count; /* frames; 0: until interrupted */
-    bool once, json;
+    bool json;
 } options;
 
 typedef struct screen {
@@ -183,12 +183,12 @@ static pleat_result put_named(const options *o, const char *folder, const screen
 
 /* ---- the screen ---- */
 
-static screen screen_now(bool once)
+static screen screen_now(bool plain)
 {
     struct winsize size = {0};
     const char *kind = getenv("TERM");
     bool dumb = kind == NULL || *kind == '\0' || strcmp(kind, "dumb") == 0;
-    screen s = {.terminal = isatty(STDOUT_FILENO) == 1 && !dumb && !once, .columns = 100};
+    screen s = {.terminal = isatty(STDOUT_FILENO) == 1 && !dumb && !plain, .columns = 100};
     if (isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
         size.ws_col > 0) {
         s.columns = size.ws_col;
@@ -312,7 +312,7 @@ static pleat_result show(const options *o)
 {
     struct termios before;
     sigset_t signals;
-    bool over = false, terminal = screen_now(o->once || o->json).terminal;
+    bool over = false, terminal = screen_now(o->count > 0 || o->json).terminal;
     take_signals(&signals);
     bool keys = terminal && begin_screen(&before);
     pleat_result result = PLEAT_OK;
@@ -322,8 +322,8 @@ static pleat_result show(const options *o)
             putchar('\n');
         result = show_frame(o, &on, &over);
         /* On a terminal the last frame stays to be read. */
-        if (fflush(stdout) != 0 || o->once || (over && !terminal) ||
-            (o->count > 0 && frame + 1 == o->count) || !wait_for_next(o->interval, keys, &signals))
+        if (fflush(stdout) != 0 || (over && !terminal) || frame + 1 == o->count ||
+            !wait_for_next(o->interval, keys, &signals))
             break;
     }
     if (terminal)
@@ -336,8 +336,8 @@ int cli_top(int argc, char **argv)
     options o = {.interval = NAN};
     const cli_option table[] = {
         OPTION_NUMBER('i', "interval", &o.interval, "SECONDS", 0.1, 3600, "between frames (1)"),
-        OPTION_COUNT('n', "count", &o.count, "N", 1, UINT32_MAX, "so many frames, then end"),
-        OPTION_FLAG('1', "once", &o.once, "one frame"),
+        OPTION_COUNT('n', "count", &o.count, "N", 1, UINT32_MAX,
+                     "so many frames, below each other"),
         OPTION_FLAG('j', "json", &o.json, "an object a frame, a line each"),
         OPTION_END,
     };
@@ -361,10 +361,9 @@ int cli_top(int argc, char **argv)
     int code = cli_read(argc, argv, &usage, NULL);
     if (code != CLI_GO_ON)
         return code;
-    if (o.once && o.count > 1)
-        return cli_bad_use("top", "--once is one frame, --count %u are more: choose one", o.count);
     if (isnan(o.interval)) {
-        o.once |= o.count == 0 && !isatty(STDOUT_FILENO);
+        if (o.count == 0 && !isatty(STDOUT_FILENO))
+            o.count = 1;
         o.interval = 1;
     }
     pleat_result result = show(&o);

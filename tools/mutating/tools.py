@@ -19,6 +19,8 @@ MUTANTS = (
     ("snapshot-memo", "a snapshot's memo is numbered as it is filled",
      "tools/export_snapshot.c", "pickle_remember(s->out, s->remembered);",
      "pickle_remember(s->out, s->remembered = (uint32_t)which);", "export"),
+    ("counted-frames", "frames that are counted stay on a terminal",
+     "tools/cmd/top.c", "screen_now(o->count > 0 || o->json)", "screen_now(o->json)", "top"),
     ("plan-of-no-name", "an empty name is no kept plan's",
      "tools/cmd/plans.c", "bool begins = name[0] != '\\0' && ", "bool begins = ", "command_plans"),
     ("calls-whole", "driver calls of an iteration are those of whole ones",
