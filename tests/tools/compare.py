@@ -294,7 +294,6 @@ class Compare(unittest.TestCase):
         run("explain", SNAPSHOT)
         run("report", SNAPSHOT, "--json", "-p", "native", "-P", plan)
         run("export", SNAPSHOT, "-f", "csv", "-o", other)
-        run("bench", "plan", SNAPSHOT)
         # And what import writes of it, and a table of lifetimes.
         trace = os.path.join(self.folder.name, "job.trace")
         run("import", SNAPSHOT, "-o", trace)
