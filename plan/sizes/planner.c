@@ -323,12 +323,24 @@ static pleat_result job_at(pleat__planning *p, const pleat__x *x, pleat__elastic
                                    job);
 }
 
+/* Lanes follow the samples, as in an instance. One that would be larger than a request may be stays
+ * as it is: there is no instance then. */
+static void scale_lanes(const pleat__planning *p, const pleat__x *x, pleat__elastic_job *job)
+{
+    for (uint32_t i = job->lanes_from; i < job->problem.count; i++) {
+        uint64_t bytes;
+        if (pleat__x_scale(job->items[i].size, &p->recipe->reference, x, &bytes))
+            job->items[i].size = bytes;
+    }
+}
+
 /* Views begin above what the largest x needs. */
 static pleat_result set_view_page(pleat__planning *p)
 {
     pleat__elastic_job job;
     uint32_t chunks;
     PLEAT_TRY(job_at(p, &p->recipe->highest, &job));
+    scale_lanes(p, &p->recipe->highest, &job);
     pleat_result result =
         pleat__floor_chunks(&job.problem, p->plan->chunk_bytes, p->scratch, &chunks);
     p->recipe->view_page = chunks + chunks / 8ull + 64;

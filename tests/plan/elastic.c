@@ -114,6 +114,43 @@ static pleat_trace *high_beginning(uint64_t u)
     return t.trace;
 }
 
+/* A size that follows no number, and is more than all others: 160 chunks at 4, 140 at 8. */
+static pleat_trace *mostly_dynamic(uint64_t u)
+{
+    test_jobber t = {0};
+    uint16_t stream;
+    assert_ok(pleat_trace_new(&t.trace));
+    assert_ok(pleat_trace_add_stream(t.trace, 0, &stream));
+    for (int i = 0; i < 3; i++) {
+        test_job_add(&t, PLEAT_EVENT_MARK, 0, 0, 0);
+        uint32_t first = t.next;
+        test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 100000 * u, 0);
+        test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 200000 * u, 0);
+        test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, (180 - 5 * u) * CHUNK, 0);
+        for (uint32_t r = first; r < t.next; r++)
+            test_job_free(&t, r);
+    }
+    return t.trace;
+}
+
+/* A lane grows with x, and views are behind it at the largest x, too. */
+static void lanes_reach_the_end_of_the_range(void **state)
+{
+    (void)state;
+    const uint64_t us[] = {4, 8};
+    const pleat_trace *traces[] = {mostly_dynamic(4), mostly_dynamic(8)};
+    pleat__elastic_options options = {.plan = &small_chunks, .names = us};
+    pleat_plan *plan, *instance;
+    assert_ok(pleat__elastic_plan_make(traces, 2, &options, NULL, NULL, &plan));
+    assert_int_equal(plan->lane_count, 1);
+    assert_ok(pleat__elastic_instance(plan, &plan->recipe->highest, NULL, NULL, &instance));
+    assert_true(instance->lanes[0].bytes >= 4 * plan->lanes[0].bytes);
+    pleat_plan_free(instance);
+    pleat_plan_free(plan);
+    for (int i = 0; i < 2; i++)
+        pleat_trace_free((pleat_trace *)traces[i]);
+}
+
 static void persistent_places_are_the_same_at_a_small_x(void **state)
 {
     (void)state;
@@ -758,6 +795,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instances_hold_and_are_small),
         cmocka_unit_test(prologue_takes_places_again),
+        cmocka_unit_test(lanes_reach_the_end_of_the_range),
         cmocka_unit_test(persistent_places_are_the_same_at_a_small_x),
         cmocka_unit_test(instance_has_the_sizes_of_a_trace_at_its_x),
         cmocka_unit_test(one_trace_of_several_x_makes_a_recipe),
