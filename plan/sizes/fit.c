@@ -532,27 +532,15 @@ static pleat_result name_profiles(fitting *f, uint32_t parameters, const uint64_
 
 /* --- the answer --------------------------------------------------------------------------------*/
 
-static pleat_result add_function(fitting *f, pleat__fit *out, size_t *capacity,
-                                 const pleat__function *function, kind *k)
-{
-    uint32_t at = 0;
-    while (at < out->function_count && memcmp(&out->functions[at], function, sizeof *function) != 0)
-        at++;
-    k->function = at;
-    if (at < out->function_count)
-        return PLEAT_OK;
-    PLEAT_TRY(pleat__arena_grow(f->arena, &out->functions, capacity, at, sizeof *out->functions));
-    out->functions[out->function_count++] = *function;
-    return PLEAT_OK;
-}
-
+/* A function for each kind that has one. */
 static pleat_result fit_kinds(fitting *f, pleat__fit *out)
 {
-    pleat__function function;
-    size_t capacity = 0;
+    out->functions = pleat__arena_alloc(f->arena, (f->kind_count + 1ull) * sizeof *out->functions);
+    if (out->functions == NULL)
+        return no_memory(f);
     for (uint32_t k = 0; k < f->kind_count; k++)
-        if (explain(f, k, out->parameters, &function))
-            PLEAT_TRY(add_function(f, out, &capacity, &function, &f->kinds[k]));
+        if (explain(f, k, out->parameters, &out->functions[out->function_count]))
+            f->kinds[k].function = out->function_count++;
     return PLEAT_OK;
 }
 

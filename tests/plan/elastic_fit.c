@@ -8,6 +8,7 @@
 #include <plan/sizes/layout.h>
 #include <plan/sizes/solve.h>
 #include <string.h>
+#include <time.h>
 
 /* --- functions ---------------------------------------------------------------------------------*/
 
@@ -363,6 +364,27 @@ static void few_sizes_that_vary_show_no_x(void **state)
     pleat__arena_destroy(arena);
 }
 
+/* Functions were looked for among all before them: minutes for as many sizes as this. */
+static void many_sizes_are_fitted_in_time(void **state)
+{
+    (void)state;
+    enum { COUNT = 200000 };
+    pleat__arena *arena;
+    pleat__fit fit;
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = pleat__arena_alloc(arena, 2ull * COUNT * sizeof *sizes);
+    assert_non_null(sizes);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        sizes[i] = 512 * (i + 1ull);
+        sizes[COUNT + i] = i % 16 == 0 ? 2 * (sizes[i] = 4096) : sizes[i];
+    }
+    clock_t begin = clock();
+    assert_ok(pleat__fit_make(sizes, 2, COUNT, NULL, arena, &fit));
+    assert_true(clock() - begin < 5 * CLOCKS_PER_SEC);
+    assert_int_equal(fit.explained, fit.varying);
+    pleat__arena_destroy(arena);
+}
+
 /* Of 20 requests that follow one number and a few that do not: these, and what they add to it. */
 static void expect_one_number(const uint64_t *numbers, const uint64_t *others, uint32_t profiles)
 {
@@ -503,6 +525,7 @@ int main(void)
         cmocka_unit_test(fit_takes_what_came_at_one_x_only_to_follow_it),
         cmocka_unit_test(sizes_by_chance_show_no_x),
         cmocka_unit_test(few_sizes_that_vary_show_no_x),
+        cmocka_unit_test(many_sizes_are_fitted_in_time),
         cmocka_unit_test(a_second_number_by_chance_is_none),
         cmocka_unit_test(two_numbers_whose_product_is_too_large_are_none),
         cmocka_unit_test(names_out_of_proportion_are_refused),
