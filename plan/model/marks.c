@@ -135,29 +135,49 @@ static pleat_result rate(const pleat__requests *requests, guess *found)
     return PLEAT_OK;
 }
 
-static pleat_result choose(const pleat__requests *requests, guess *live, guess *sizes)
+static pleat_result choose(const pleat__requests *requests, const uint64_t *live, guess *valleys,
+                           guess *sizes)
 {
-    PLEAT_TRY(pleat__valleys_find(requests, &live->all, &live->count));
-    PLEAT_TRY(rate(requests, live));
-    if (live->percent + BETTER >= 100)
+    PLEAT_TRY(pleat__valleys_find(requests, live, &valleys->all, &valleys->count));
+    PLEAT_TRY(rate(requests, valleys));
+    if (valleys->percent + BETTER >= 100)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__period_find(requests, &sizes->all, &sizes->count));
+    PLEAT_TRY(pleat__period_find(requests, live, &sizes->all, &sizes->count));
     PLEAT_TRY(rate(requests, sizes));
-    bool poor = live->percent < ENOUGH;
+    bool poor = valleys->percent < ENOUGH;
     if (poor && sizes->count == 0)
-        live->count = 0;
-    if (sizes->score <= live->score + (poor ? 0 : BETTER))
+        valleys->count = 0;
+    if (sizes->score <= valleys->score + (poor ? 0 : BETTER))
         return PLEAT_OK;
-    guess other = *live;
-    *live = *sizes;
+    guess other = *valleys;
+    *valleys = *sizes;
     *sizes = other;
+    return PLEAT_OK;
+}
+
+static pleat_result count_live(const pleat__requests *requests, uint64_t **live)
+{
+    uint64_t now = 0;
+    *live = pleat__arena_alloc(requests->arena, (requests->event_count + 1ull) * sizeof **live);
+    if (*live == NULL)
+        return pleat__fail(PLEAT_E_NO_MEMORY,
+                           "no host memory to look for iterations in %u requests", requests->count);
+    for (uint32_t at = 0; at < requests->event_count; at++) {
+        uint64_t size = requests->items[requests->events[at] / 2].size;
+        (*live)[at] = now;
+        now += requests->events[at] % 2 == 1 ? -size : size;
+    }
+    (*live)[requests->event_count] = now;
     return PLEAT_OK;
 }
 
 pleat_result pleat__marks_find(const pleat__requests *requests, uint32_t **marks, uint32_t *count)
 {
     guess chosen = {0}, other = {0};
-    pleat_result result = choose(requests, &chosen, &other);
+    uint64_t *live;
+    PLEAT_TRY(count_live(requests, &live));
+    pleat_result result = choose(requests, live, &chosen, &other);
+    pleat__arena_free(requests->arena, live);
     pleat__arena_free(requests->arena, other.all);
     if (result != PLEAT_OK || chosen.count == 0) {
         pleat__arena_free(requests->arena, chosen.all);

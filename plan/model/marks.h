@@ -7,10 +7,13 @@
 
 #include <plan/model/iteration.h>
 
-/* Fill marks[count], from the requests' arena; none is no error. */
-PLEAT_NODISCARD pleat_result pleat__valleys_find(const pleat__requests *requests, uint32_t **marks,
+/* Fill marks[count], from the requests' arena; none is no error. live[event_count + 1]: the bytes
+ * live before each event, and at the end. */
+PLEAT_NODISCARD pleat_result pleat__valleys_find(const pleat__requests *requests,
+                                                 const uint64_t *live, uint32_t **marks,
                                                  uint32_t *count);
-PLEAT_NODISCARD pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **marks,
+PLEAT_NODISCARD pleat_result pleat__period_find(const pleat__requests *requests,
+                                                const uint64_t *live, uint32_t **marks,
                                                 uint32_t *count);
 
 /* *percent of the requests of the last iterations between the marks have one in the iteration

@@ -138,23 +138,6 @@ static pleat_result choose_period(const pleat__requests *requests, const struct 
     return PLEAT_OK;
 }
 
-/* Bytes live before each request is allocated. */
-static uint64_t *live_before(const pleat__requests *requests)
-{
-    uint64_t *live = pleat__arena_alloc(requests->arena, requests->count * sizeof *live);
-    uint64_t now = 0;
-    for (uint32_t at = 0; live != NULL && at < requests->event_count; at++) {
-        uint32_t item = requests->events[at] / 2;
-        if (requests->events[at] % 2 == 1) {
-            now -= requests->items[item].size;
-        } else {
-            live[item] = now;
-            now += requests->items[item].size;
-        }
-    }
-    return live;
-}
-
 static bool recurs(const uint64_t *grams, gram_run run, struct candidate period)
 {
     uint32_t even = even_distance(grams, run), last = (uint32_t)grams[run.end - 1];
@@ -162,24 +145,31 @@ static bool recurs(const uint64_t *grams, gram_run run, struct candidate period)
            pleat__octave_bin(even) + 1 >= period.bin && last + period.period > period.last;
 }
 
-/* How much more is live a little behind the gram's last but one place. */
-static uint64_t rise_behind(const uint64_t *grams, gram_run run, struct candidate period,
-                            const uint64_t *live)
+/* Bytes live before a request is allocated. */
+static uint64_t live_before(const pleat__requests *requests, const uint64_t *live, uint64_t gram)
 {
-    uint32_t at = (uint32_t)grams[run.end - 2], behind = at + period.period / RISE;
-    return live[behind] > live[at] ? live[behind] - live[at] : 0;
+    return live[requests->items[(uint32_t)gram].alloc_at];
+}
+
+/* How much more is live a little behind the gram's last but one place. */
+static uint64_t rise_behind(const pleat__requests *requests, const uint64_t *live, uint64_t gram,
+                            struct candidate period)
+{
+    uint64_t here = live_before(requests, live, gram);
+    uint64_t behind = live_before(requests, live, gram + period.period / RISE);
+    return behind > here ? behind - here : 0;
 }
 
 /* Of the grams that recur at the period and have little live before them, the one behind which live
  * bytes rise most. */
-static gram_run choose_cut(const uint64_t *grams, uint32_t count, struct candidate period,
-                           const uint64_t *live)
+static gram_run choose_cut(const pleat__requests *requests, const uint64_t *grams, uint32_t count,
+                           struct candidate period, const uint64_t *live)
 {
     gram_run cut = {0, 0};
     uint64_t least = UINT64_MAX, most = 0, best = 0;
     for (gram_run run = {0, 0}; run.end < count;) {
         run = next_run(grams, count, run.end);
-        uint64_t here = live[(uint32_t)grams[run.end - 1]];
+        uint64_t here = live_before(requests, live, grams[run.end - 1]);
         if (!recurs(grams, run, period))
             continue;
         least = here < least ? here : least;
@@ -188,9 +178,9 @@ static gram_run choose_cut(const uint64_t *grams, uint32_t count, struct candida
     for (gram_run run = {0, 0}; run.end < count;) {
         run = next_run(grams, count, run.end);
         if (!recurs(grams, run, period) ||
-            live[(uint32_t)grams[run.end - 1]] > least + (most - least) / LITTLE)
+            live_before(requests, live, grams[run.end - 1]) > least + (most - least) / LITTLE)
             continue;
-        uint64_t rise = rise_behind(grams, run, period, live);
+        uint64_t rise = rise_behind(requests, live, grams[run.end - 2], period);
         if (cut.end == 0 || rise > best) {
             best = rise;
             cut = run;
@@ -211,7 +201,8 @@ static pleat_result list_marks(const pleat__requests *requests, const uint64_t *
     return PLEAT_OK;
 }
 
-pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **marks, uint32_t *count)
+pleat_result pleat__period_find(const pleat__requests *requests, const uint64_t *live,
+                                uint32_t **marks, uint32_t *count)
 {
     *marks = NULL;
     *count = 0;
@@ -220,9 +211,9 @@ pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **mark
     pleat_result result = PLEAT_OK;
     uint32_t gram_count = requests->count - GRAM + 1;
     struct ballot *ballot = pleat__arena_calloc(requests->arena, 1, sizeof *ballot);
-    uint64_t *grams = find_grams(requests, gram_count), *live = live_before(requests);
+    uint64_t *grams = find_grams(requests, gram_count);
     struct candidate period = {0};
-    if (ballot == NULL || grams == NULL || live == NULL)
+    if (ballot == NULL || grams == NULL)
         result = pleat__fail(PLEAT_E_NO_MEMORY,
                              "no host memory to look for a period in %u requests", requests->count);
     if (result == PLEAT_OK) {
@@ -230,11 +221,10 @@ pleat_result pleat__period_find(const pleat__requests *requests, uint32_t **mark
         result = choose_period(requests, ballot, &period);
     }
     if (result == PLEAT_OK && period.period > 0) {
-        gram_run cut = choose_cut(grams, gram_count, period, live);
+        gram_run cut = choose_cut(requests, grams, gram_count, period, live);
         result = list_marks(requests, grams, cut, marks, count);
     }
     pleat__arena_free(requests->arena, ballot);
     pleat__arena_free(requests->arena, grams);
-    pleat__arena_free(requests->arena, live);
     return result;
 }

@@ -33,22 +33,6 @@ typedef struct valleys {
     uint64_t depth; /* of the deepest in the later half of the trace */
 } valleys;
 
-/* Bytes live before each event, and at the end. */
-static uint64_t *live_bytes(const pleat__requests *requests)
-{
-    uint64_t *live =
-        pleat__arena_alloc(requests->arena, (requests->event_count + 1ull) * sizeof *live);
-    uint64_t now = 0;
-    for (uint32_t at = 0; live != NULL && at <= requests->event_count; at++) {
-        live[at] = now;
-        if (at == requests->event_count)
-            break;
-        uint64_t size = requests->items[requests->events[at] / 2].size;
-        now += requests->events[at] % 2 == 1 ? -size : size;
-    }
-    return live;
-}
-
 /* How far the deepest valley in [left, right] lies below the lower of its sides. */
 static uint64_t deepest(const uint64_t *live, uint32_t left, uint32_t right)
 {
@@ -280,18 +264,13 @@ static pleat_result find(const pleat__requests *requests, const uint64_t *live, 
     return keep_marks(requests, found, marks, count);
 }
 
-pleat_result pleat__valleys_find(const pleat__requests *requests, uint32_t **marks, uint32_t *count)
+pleat_result pleat__valleys_find(const pleat__requests *requests, const uint64_t *live,
+                                 uint32_t **marks, uint32_t *count)
 {
     valleys found = {0};
-    uint64_t *live = live_bytes(requests);
     *marks = NULL;
     *count = 0;
-    pleat_result result = live != NULL ? find(requests, live, &found, marks, count)
-                                       : pleat__fail(PLEAT_E_NO_MEMORY,
-                                                     "no host memory to look for iterations in %u "
-                                                     "requests",
-                                                     requests->count);
+    pleat_result result = find(requests, live, &found, marks, count);
     pleat__arena_free(requests->arena, found.all);
-    pleat__arena_free(requests->arena, live);
     return result;
 }

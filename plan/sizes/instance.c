@@ -86,9 +86,13 @@ static pleat_result copy_plan(const pleat_plan *from, pleat_plan *to)
 /* --- sizes -------------------------------------------------------------------------------------*/
 
 /* What follows no function of its own follows the samples. */
-static bool scale(const making *m, uint64_t *bytes)
+static pleat_result scale(const making *m, const char *what, uint32_t index, uint64_t *bytes)
 {
-    return pleat__x_scale(*bytes, &m->recipe->reference, m->x, bytes);
+    char text[64];
+    if (pleat__x_scale(*bytes, &m->recipe->reference, m->x, bytes))
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_NOT_FOUND, "at %s %s %u has no size",
+                       pleat__x_text(m->x, text, sizeof text), what, index);
 }
 
 static pleat_result set_sizes(making *m, bool first)
@@ -97,14 +101,9 @@ static pleat_result set_sizes(making *m, bool first)
     const uint32_t *functions = first ? m->recipe->first : m->recipe->steady;
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
         pleat__slot *slot = &sequence->slots[i];
-        char text[64];
-        bool has = functions[i] != PLEAT__NO_FUNCTION;
-        bool dynamic = slot->class == PLEAT__CLASS_DYNAMIC;
-        if (has ? !pleat__function_at(&m->recipe->functions[functions[i]], m->x, &slot->size)
-                : dynamic && !scale(m, &slot->size))
-            return pleat__fail(PLEAT_E_NOT_FOUND, "at %s request %u of the %s has no size",
-                               pleat__x_text(m->x, text, sizeof text), i,
-                               first ? "beginning" : "iteration");
+        PLEAT_TRY(pleat__elastic_size(m->plan, first, i, m->x, &slot->size));
+        if (functions[i] == PLEAT__NO_FUNCTION && slot->class == PLEAT__CLASS_DYNAMIC)
+            PLEAT_TRY(scale(m, "dynamic request", i, &slot->size));
         slot->small = slot->size < PLEAT__SMALL_BYTES;
         if (slot->class == PLEAT__CLASS_PERSISTENT || (!first && i < m->recipe->prologue))
             continue;
@@ -118,8 +117,7 @@ static pleat_result set_all_sizes(making *m)
     PLEAT_TRY(set_sizes(m, true));
     PLEAT_TRY(set_sizes(m, false));
     for (uint32_t l = 0; l < m->out->lane_count; l++)
-        if (!scale(m, &m->out->lanes[l].bytes))
-            return pleat__fail(PLEAT_E_NOT_FOUND, "lane %u has no size there", l);
+        PLEAT_TRY(scale(m, "lane", l, &m->out->lanes[l].bytes));
     return PLEAT_OK;
 }
 

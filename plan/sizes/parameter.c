@@ -198,26 +198,18 @@ bool pleat__function_at(const pleat__function *function, const pleat__x *x, uint
     return true;
 }
 
-pleat_result pleat__elastic_sizes(const pleat_plan *plan, bool first, const pleat__x *x,
-                                  uint64_t *sizes)
+pleat_result pleat__elastic_size(const pleat_plan *plan, bool first, uint32_t slot,
+                                 const pleat__x *x, uint64_t *size)
 {
+    char text[64];
     const pleat__recipe *recipe = plan->recipe;
-    if (recipe == NULL)
-        return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: its sizes do not change");
-    const pleat__sequence *sequence = first ? &plan->first : &plan->steady;
-    const uint32_t *functions = first ? recipe->first : recipe->steady;
-    for (uint32_t i = 0; i < sequence->slot_count; i++) {
-        sizes[i] = sequence->slots[i].size;
-        if (functions[i] == PLEAT__NO_FUNCTION)
-            continue;
-        if (!pleat__function_at(&recipe->functions[functions[i]], x, &sizes[i])) {
-            char text[64];
-            return pleat__fail(PLEAT_E_NOT_FOUND, "at %s request %u of the %s has no size",
-                               pleat__x_text(x, text, sizeof text), i,
-                               first ? "beginning" : "iteration");
-        }
-    }
-    return PLEAT_OK;
+    uint32_t function = first ? recipe->first[slot] : recipe->steady[slot];
+    *size = first ? plan->first.slots[slot].size : plan->steady.slots[slot].size;
+    if (function == PLEAT__NO_FUNCTION || pleat__function_at(&recipe->functions[function], x, size))
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_NOT_FOUND, "at %s request %u of the %s has no size",
+                       pleat__x_text(x, text, sizeof text), slot,
+                       first ? "beginning" : "iteration");
 }
 
 /* --- finding x ---------------------------------------------------------------------------------*/

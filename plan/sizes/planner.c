@@ -259,16 +259,12 @@ static pleat_result make_recipe(pleat__planning *p)
 static pleat_result size_sequence(pleat__planning *p, bool first, const pleat__x *x)
 {
     pleat__sequence *sequence = first ? &p->plan->first : &p->plan->steady;
-    uint64_t *sizes = pleat__arena_alloc(p->scratch, (sequence->slot_count + 1ull) * sizeof *sizes);
-    if (sizes == NULL)
-        return pleat__no_recipe(p);
-    pleat_result result = pleat__elastic_sizes(p->plan, first, x, sizes);
-    for (uint32_t i = 0; i < sequence->slot_count && result == PLEAT_OK; i++) {
-        sequence->slots[i].size = sizes[i];
-        sequence->slots[i].small = sizes[i] < PLEAT__SMALL_BYTES;
+    for (uint32_t i = 0; i < sequence->slot_count; i++) {
+        pleat__slot *slot = &sequence->slots[i];
+        PLEAT_TRY(pleat__elastic_size(p->plan, first, i, x, &slot->size));
+        slot->small = slot->size < PLEAT__SMALL_BYTES;
     }
-    pleat__arena_free(p->scratch, sizes);
-    return result;
+    return PLEAT_OK;
 }
 
 static pleat_result size_plan(pleat__planning *p, const pleat__x *x)

@@ -34,7 +34,7 @@
  *   the finder says KNOWN (with one parameter: at the slot `prologue`, before it is placed); the
  *   instance of that x, or of its bucket, from a cache or from pleat__elastic_instance; its places
  *   from then on. Where the instance is that of a bucket, requests are no larger than their slots.
- *   pleat__elastic_sizes gives what to expect at x itself.
+ *   pleat__elastic_size gives what to expect at x itself.
  *
  * THREADS  A recipe does not change once made; everything here may be called from any thread. Only
  *          a finder belongs to one.
@@ -116,10 +116,10 @@ bool pleat__function_holds(const pleat__function *function, const pleat__recipe 
 /* The u at which a function of one parameter has this size, and to the byte. false: at none, or its
  * size does not say it: it is the bound, or was recorded rounded only. */
 bool pleat__function_solve(const pleat__function *function, uint64_t size, pleat__fraction *u);
-/* The sizes of a sequence's slots at x, as requested: sizes[slot_count]; of slots without a
- * function what the plan says. PLEAT_E_INPUT when a function does not hold there. */
-PLEAT_NODISCARD pleat_result pleat__elastic_sizes(const pleat_plan *plan, bool first,
-                                                  const pleat__x *x, uint64_t *sizes);
+/* The size of a slot at x, as requested; without a function what the plan says. pre: the plan has a
+ * recipe. PLEAT_E_NOT_FOUND: the function does not hold there. */
+PLEAT_NODISCARD pleat_result pleat__elastic_size(const pleat_plan *plan, bool first, uint32_t slot,
+                                                 const pleat__x *x, uint64_t *size);
 
 /* --- which x is this? --------------------------------------------------------------------------*/
 

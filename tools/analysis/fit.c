@@ -193,10 +193,12 @@ static pleat_result recipe_sizes(const fit *f, uint32_t step, pleat__arena *aren
     sized *slots = pleat__arena_calloc(arena, count + 1u, sizeof *slots);
     if (steady == NULL || slots == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for sizes");
-    PLEAT_TRY(pleat__elastic_sizes(plan, true, &x, sizes));
-    PLEAT_TRY(pleat__elastic_sizes(plan, false, &x, steady));
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < plan->first.slot_count; i++)
+        PLEAT_TRY(pleat__elastic_size(plan, true, i, &x, &sizes[i]));
+    for (uint32_t i = 0; i < count; i++) {
+        PLEAT_TRY(pleat__elastic_size(plan, false, i, &x, &steady[i]));
         slots[i] = (sized){plan->steady.slots[i].size, steady[i]};
+    }
     qsort(slots, count, sizeof *slots, compare_sized);
     fill_between(f, steady, slots, sizes);
     return PLEAT_OK;

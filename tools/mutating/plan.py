@@ -45,7 +45,7 @@ MUTANTS = (
      "plan/model/requests.h", "(event->stream == busiest ? PLEAT_EVENT_FREE_COMPLETED",
      "(event->stream != busiest ? PLEAT_EVENT_FREE_COMPLETED", "plan_verify"),
     ("period-poor", "what agrees by less than half is no iteration of a recording",
-     "plan/model/marks.c", "    bool poor = live->percent < ENOUGH;", "    bool poor = live->percent > 100;", "plan_marks"),
+     "plan/model/marks.c", "    bool poor = valleys->percent < ENOUGH;", "    bool poor = valleys->percent > 100;", "plan_marks"),
     ("first-mark", "a job's first iteration is marked where it agrees with the next",
      "plan/model/marks.c", "    PLEAT_TRY(mark_first(requests, found));", "    (void)mark_first;", "plan_marks"),
     ("first-mark-exact", "its beginning is found to the request",
