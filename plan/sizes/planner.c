@@ -11,9 +11,7 @@
 #include <plan/sizes/planner_internal.h>
 
 #include <internal/format.h>
-#include <internal/search.h>
 #include <plan/base/options.h>
-#include <plan/base/sort.h>
 #include <plan/lanes/lanes.h>
 #include <plan/sizes/layout.h>
 #include <plan/sizes/recipe.h>
@@ -122,45 +120,6 @@ static void set_classes(pleat__planning *p)
     }
 }
 
-/* The functions by the sizes that they give at the trace's x, ascending. */
-typedef struct by_size {
-    uint64_t *sizes; /* of each function; 0: none all over the range */
-    uint32_t *order;
-    uint32_t count;
-} by_size;
-
-static pleat_result order_by_size(const pleat__planning *p, by_size *out)
-{
-    uint32_t count = p->recipe->function_count;
-    *out =
-        (by_size){.sizes = pleat__arena_calloc(p->scratch, count + 1ull, sizeof *out->sizes),
-                  .order = pleat__arena_calloc(p->scratch, 2 * (count + 1ull), sizeof *out->order),
-                  .count = count};
-    if (out->sizes == NULL || out->order == NULL)
-        return pleat__no_recipe(p);
-    for (uint32_t f = 0; f < count; f++) {
-        const pleat__function *function = &p->recipe->functions[f];
-        out->order[f] = f;
-        if (!pleat__function_holds(function, p->recipe) ||
-            !pleat__function_at(function, &p->fit.x[p->reference], &out->sizes[f]))
-            out->sizes[f] = 0;
-    }
-    pleat__sort_by_key(out->order, out->order + count, count, out->sizes);
-    return PLEAT_OK;
-}
-
-/* A size of the beginning that only one thing has: a function that gives it at the trace's x. */
-static uint32_t function_by_size(const pleat__planning *p, const by_size *by, uint64_t size)
-{
-    uint32_t at;
-    PLEAT__FIRST(at, by->count, by->sizes[by->order[at]] >= size);
-    if (at == by->count || by->sizes[by->order[at]] != size || size == 0 ||
-        (at + 1 < by->count && by->sizes[by->order[at + 1]] == size) ||
-        !pleat__function_varies(&p->recipe->functions[by->order[at]]))
-        return PLEAT__NO_FUNCTION;
-    return by->order[at];
-}
-
 static bool follows_host(const pleat__planning *p, uint32_t slot, uint32_t function)
 {
     uint64_t value;
@@ -169,26 +128,17 @@ static bool follows_host(const pleat__planning *p, uint32_t slot, uint32_t funct
                                          value == p->plan->first.slots[slot].size);
 }
 
-/* The early requests' functions: those of their hosts; else of the same size; else none, and the
- * size stays. */
+/* The early requests' functions are those of their hosts; of others the size stays. */
 static pleat_result set_first(pleat__planning *p)
 {
     pleat__recipe *recipe = p->recipe;
-    by_size by;
     PLEAT_TRY(pleat__first_hosts(&p->model, p->scratch, p->plan, recipe->hosts));
-    PLEAT_TRY(order_by_size(p, &by));
     for (uint32_t i = 0; i < p->plan->first.slot_count; i++) {
-        const pleat__slot *slot = &p->plan->first.slots[i];
         uint32_t host = recipe->hosts[i];
-        if (slot->class == PLEAT__CLASS_DYNAMIC)
-            continue;
-        if (host != PLEAT__NO_HOST && follows_host(p, i, recipe->steady[host]))
+        if (p->plan->first.slots[i].class != PLEAT__CLASS_DYNAMIC && host != PLEAT__NO_HOST &&
+            follows_host(p, i, recipe->steady[host]))
             recipe->first[i] = recipe->steady[host];
-        else if (slot->class != PLEAT__CLASS_PERSISTENT)
-            recipe->first[i] = function_by_size(p, &by, slot->size);
     }
-    pleat__arena_free(p->scratch, by.sizes);
-    pleat__arena_free(p->scratch, by.order);
     return PLEAT_OK;
 }
 
