@@ -1,20 +1,18 @@
 /*
- * fit.c: best fit within a lane, as the runtime does it: how high it gets, and what finds no
- * place. See lanes.h.
+ * fit.c: best fit within a lane, as the runtime does it: how high it gets. See lanes.h.
  */
 #include <plan/lanes/lanes.h>
 
+#include <internal/check.h>
 #include <internal/error.h>
 #include <plan/base/free_ranges.h>
 #include <plan/base/sort.h>
 
-/* Takes the smallest range that holds `size`, the lowest of equals; UINT64_MAX when none does. */
+/* Takes the smallest range that holds `size`, the lowest of equals. There always is one: the last
+ * has no end. */
 static pleat_result take_tightest(pleat__gaps *gaps, uint64_t size, uint64_t *place)
 {
-    if (!pleat__gaps_tightest_below(gaps, size, UINT64_MAX, place)) {
-        *place = UINT64_MAX;
-        return PLEAT_OK;
-    }
+    PLEAT_CHECK(pleat__gaps_tightest_below(gaps, size, UINT64_MAX, place));
     return pleat__gaps_take(gaps, (pleat__range){*place, *place + size});
 }
 
@@ -33,7 +31,7 @@ static void order_events(const pleat__lane_request *requests, uint32_t count, ui
 
 static pleat_result fit_events(const pleat__lane_request *requests, uint32_t count,
                                const uint32_t *order, pleat__gaps *gaps, uint64_t *places,
-                               pleat__lane_fitting *out)
+                               uint64_t *height)
 {
     for (uint32_t i = 0; i < count; i++)
         if (requests[i].end <= requests[i].begin)
@@ -42,39 +40,33 @@ static pleat_result fit_events(const pleat__lane_request *requests, uint32_t cou
         uint32_t i = order[e] / 2;
         uint64_t size = requests[i].size;
         if (order[e] % 2 == 1) {
-            if (places[i] != UINT64_MAX)
-                PLEAT_TRY(pleat__gaps_give(gaps, (pleat__range){places[i], places[i] + size}));
-            places[i] = UINT64_MAX;
+            PLEAT_TRY(pleat__gaps_give(gaps, (pleat__range){places[i], places[i] + size}));
             continue;
         }
         PLEAT_TRY(take_tightest(gaps, size, &places[i]));
-        *(places[i] != UINT64_MAX ? &out->held : &out->missed) += size;
-        if (places[i] != UINT64_MAX && places[i] + size > out->height)
-            out->height = places[i] + size;
+        *height = places[i] + size > *height ? places[i] + size : *height;
     }
     return PLEAT_OK;
 }
 
-pleat_result pleat__lane_fit(const pleat__lane_request *requests, uint32_t count, uint64_t limit,
-                             pleat__arena *scratch, pleat__lane_fitting *out)
+pleat_result pleat__lane_fit(const pleat__lane_request *requests, uint32_t count,
+                             pleat__arena *scratch, uint64_t *height)
 {
     uint64_t *keys = pleat__arena_alloc(scratch, (2ull * count + 1) * sizeof *keys);
     uint32_t *order = pleat__arena_alloc(scratch, (4ull * count + 1) * sizeof *order);
     uint64_t *places = pleat__arena_alloc(scratch, (count + 1ull) * sizeof *places);
     pleat__gaps gaps;
     pleat__gaps_init(&gaps, scratch);
-    *out = (pleat__lane_fitting){0};
+    *height = 0;
     pleat_result result = PLEAT_OK;
     if (keys == NULL || order == NULL || places == NULL) {
         result = pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to fit %u requests", count);
         goto out;
     }
-    for (uint32_t i = 0; i < count; i++)
-        places[i] = UINT64_MAX;
     order_events(requests, count, keys, order, order + 2ull * count);
-    result = pleat__gaps_give(&gaps, (pleat__range){0, limit});
+    result = pleat__gaps_give(&gaps, (pleat__range){0, UINT64_MAX});
     if (result == PLEAT_OK)
-        result = fit_events(requests, count, order, &gaps, places, out);
+        result = fit_events(requests, count, order, &gaps, places, height);
 out:
     pleat__gaps_done(&gaps);
     pleat__arena_free(scratch, keys);

@@ -6,8 +6,6 @@
 #include <internal/error.h>
 #include <internal/search.h>
 #include <plan/base/sort.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A pause that stands for: no windows, a lane for each request. */
@@ -93,6 +91,19 @@ static void list_members(lane_job *job)
             job->members[job->count++] = (member){.slot = i, .rank = rank};
         rank++;
     }
+}
+
+/* A profile's requests may have been live one by one where the iteration's are live together. */
+static pleat_result check_sums(const lane_job *job)
+{
+    for (uint32_t p = 0; p < job->profiles; p++) {
+        uint64_t total = 0;
+        for (uint32_t m = 0; m < job->count; m++)
+            if (!pleat__add(total, size_in(job, p, m), &total) || total > UINT64_MAX / 4)
+                return pleat__fail(PLEAT_E_INPUT,
+                                   "an iteration's dynamic requests add up to 2^62 bytes");
+    }
+    return PLEAT_OK;
 }
 
 /* job->events: where members come and go. */
@@ -314,9 +325,9 @@ static pleat_result size_by_fit(lane_job *job)
                 if (size != 0)
                     requests[count++] = (pleat__lane_request){size, slot->alloc_at, slot->free_at};
             }
-            pleat__lane_fitting fitting;
-            result = pleat__lane_fit(requests, count, UINT64_MAX / 4, job->scratch, &fitting);
-            take_need(job, lane, fitting.height);
+            uint64_t height;
+            result = pleat__lane_fit(requests, count, job->scratch, &height);
+            take_need(job, lane, height);
         }
     }
     pleat__arena_free(job->scratch, requests);
@@ -388,6 +399,7 @@ static pleat_result make_lanes(lane_job *job)
     list_members(job);
     if (job->count == 0)
         return PLEAT_OK;
+    PLEAT_TRY(check_sums(job));
     list_events(job);
     PLEAT_TRY(choose_grouping(job));
     return keep_lanes(job);

@@ -29,7 +29,8 @@
  * slots' lane and window. `sizes` has for each profile and each dynamic slot, in order, the bytes
  * it took there, 0 when it was absent: sizes[profile * dynamic + rank]. Slots that are not freed
  * within an iteration get no lane. items[plan->lane_count], from `scratch`, are what is to be
- * placed: the lanes as items. PLEAT_E_NO_MEMORY. */
+ * placed: the lanes as items. PLEAT_E_NO_MEMORY; PLEAT_E_INPUT: a profile's add up to 2^62 bytes.
+ */
 PLEAT_NODISCARD pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes,
                                                uint32_t profiles, double margin,
                                                pleat__arena *scratch, pleat__item **items);
@@ -41,15 +42,9 @@ typedef struct pleat__lane_request {
     uint32_t end;
 } pleat__lane_request;
 
-typedef struct pleat__lane_fitting {
-    uint64_t height; /* highest end in use */
-    uint64_t held;   /* bytes of all requests that found a place */
-    uint64_t missed; /* bytes of those that did not */
-} pleat__lane_fitting;
-
-/* Places requests by best fit within `limit` bytes, as the runtime does. PLEAT_E_NO_MEMORY. */
+/* Places requests by best fit, as the runtime does; *height is the highest end in use. pre: they
+ * add up to less than 2^62 bytes. PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__lane_fit(const pleat__lane_request *requests, uint32_t count,
-                                             uint64_t limit, pleat__arena *scratch,
-                                             pleat__lane_fitting *out);
+                                             pleat__arena *scratch, uint64_t *height);
 
 #endif
