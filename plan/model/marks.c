@@ -58,11 +58,6 @@ pleat_result pleat__marks_rate(const pleat__requests *requests, const uint32_t *
     return PLEAT_OK;
 }
 
-static pleat__stretch piece_at(const pleat__requests *requests, const guess *found, uint32_t i)
-{
-    return pleat__stretch_of(requests, found->all[i], found->all[i + 1]);
-}
-
 static pleat_result add_first(const pleat__requests *requests, guess *found, uint32_t at)
 {
     uint32_t *marks = pleat__arena_alloc(requests->arena, (found->count + 1ull) * sizeof *marks);
@@ -76,51 +71,19 @@ static pleat_result add_first(const pleat__requests *requests, guess *found, uin
     return PLEAT_OK;
 }
 
-/* Of the marks' iterations those at the beginning that are short by the last one's measure. */
-static uint32_t count_short(const pleat__requests *requests, const guess *found)
-{
-    uint64_t least = (uint64_t)piece_at(requests, found, found->count - 2).items * ENOUGH;
-    uint32_t count = 0;
-    while (count + 2 < found->count && piece_at(requests, found, count).items * 100ull < least)
-        count++;
-    return count;
-}
-
-/* Where the iteration before the first mark begins by one that it may be like, if that is better
- * than by the one tried before. */
-static pleat_result look_for_first(const pleat__requests *requests, const guess *found,
-                                   pleat__stretch like, pleat__stretch *first, uint64_t *best)
-{
-    pleat__stretch there;
-    uint32_t paired;
-    PLEAT_TRY(pleat__prologue_find(requests, like, pleat__stretch_of(requests, 0, found->all[0]),
-                                   &there, &paired));
-    uint64_t percent = paired > 0 ? paired * 100ull / like.items : 0;
-    if (percent > *best)
-        *first = there;
-    *best = percent > *best ? percent : *best;
-    return PLEAT_OK;
-}
-
-/* A job's first iteration makes states and workspaces, so it is longer than the others and comes
- * down to lower levels, perhaps behind each batch: such marks go. It lies before the first of the
- * others, and is marked where it agrees with that one, or with the last: sizes vary in some jobs,
- * and in some the second makes states, too. */
+/* A job's first iteration makes states and workspaces, so it comes down to other levels: it lies
+ * before the first mark, and is marked where it agrees with the iteration behind that. */
 static pleat_result mark_first(const pleat__requests *requests, guess *found)
 {
-    pleat__stretch first = {0};
-    uint64_t percent = 0;
+    pleat__stretch first;
+    uint32_t paired;
     if (found->count < 2)
         return PLEAT_OK;
-    uint32_t dropped = count_short(requests, found);
-    found->count -= dropped;
-    memmove(found->all, found->all + dropped, found->count * sizeof *found->all);
-    pleat__stretch second = piece_at(requests, found, 0);
-    pleat__stretch last = piece_at(requests, found, found->count - 2);
-    PLEAT_TRY(look_for_first(requests, found, second, &first, &percent));
-    if (last.item != second.item)
-        PLEAT_TRY(look_for_first(requests, found, last, &first, &percent));
-    return percent < ENOUGH ? PLEAT_OK : add_first(requests, found, first.begin_at);
+    pleat__stretch second = pleat__stretch_of(requests, found->all[0], found->all[1]);
+    PLEAT_TRY(pleat__prologue_find(requests, second, pleat__stretch_of(requests, 0, found->all[0]),
+                                   &first, &paired));
+    bool agrees = paired != 0 && paired * 100ull >= (uint64_t)second.items * ENOUGH;
+    return agrees ? add_first(requests, found, first.begin_at) : PLEAT_OK;
 }
 
 /* How well the marks' iterations agree, and over how much of the trace. */
