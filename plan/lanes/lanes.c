@@ -199,26 +199,6 @@ static uint64_t with_margin(const lane_job *job, uint64_t least, uint64_t most)
     return pleat__rounded(most + (most / 1000000 + 1) * millionths);
 }
 
-/* The largest sum of a lane's live bytes in one profile. Its events are order[*at] on; *at moves
- * behind them. */
-static uint64_t lane_peak(const lane_job *job, uint32_t profile, uint32_t *at)
-{
-    uint32_t events = 2 * job->count, lane = job->members[job->order[*at] / 2].lane;
-    int64_t live = 0, most;
-    for (uint32_t i = *at; i < events && job->members[job->order[i] / 2].lane == lane; i++) {
-        const pleat__slot *slot = slot_of(job, job->order[i] / 2);
-        if (job->order[i] % 2 == 0 && slot->free_at <= slot->alloc_at)
-            live += (int64_t)size_in(job, profile, job->order[i] / 2);
-    }
-    most = live;
-    for (; *at < events && job->members[job->order[*at] / 2].lane == lane; ++*at) {
-        int64_t size = (int64_t)size_in(job, profile, job->order[*at] / 2);
-        live += job->order[*at] % 2 == 0 ? size : -size;
-        most = live > most ? live : most;
-    }
-    return (uint64_t)most;
-}
-
 static void reset_sizes(lane_job *job)
 {
     for (uint32_t l = 0; l < job->lane_count; l++) {
@@ -234,37 +214,12 @@ static void take_need(lane_job *job, uint32_t lane, uint64_t need)
 }
 
 /* Sums that stay the same of parts that do not: each part is rounded up. */
-static void add_rounding(lane_job *job)
-{
-    for (uint32_t m = 0; m < job->count; m++)
-        job->lanes[job->members[m].lane].size += PLEAT__ALIGNMENT;
-}
-
 static void add_margins(lane_job *job)
 {
     for (uint32_t l = 0; l < job->lane_count; l++)
         job->lanes[l].size = with_margin(job, job->least[l], job->lanes[l].size);
-    add_rounding(job);
-}
-
-/* The lanes' sizes by live bytes alone: the sum's peak in each profile. */
-static void size_by_sums(lane_job *job)
-{
-    reset_sizes(job);
-    for (uint32_t m = 0; m < job->count; m++) {
-        uint64_t lane = (uint64_t)job->members[m].lane << 33;
-        job->keys[2 * m] = lane | (uint64_t)slot_of(job, m)->alloc_at << 1 | 1;
-        job->keys[2 * m + 1] = lane | (uint64_t)slot_of(job, m)->free_at << 1;
-        job->order[2 * m] = 2 * m;
-        job->order[2 * m + 1] = 2 * m + 1;
-    }
-    pleat__sort_by_key(job->order, job->spare, 2ull * job->count, job->keys);
-    for (uint32_t p = 0; p < job->profiles; p++)
-        for (uint32_t i = 0; i < 2 * job->count;) {
-            uint32_t lane = job->members[job->order[i] / 2].lane;
-            take_need(job, lane, lane_peak(job, p, &i));
-        }
-    add_margins(job);
+    for (uint32_t m = 0; m < job->count; m++)
+        job->lanes[job->members[m].lane].size += PLEAT__ALIGNMENT;
 }
 
 static void add_life(int64_t *curve, uint32_t events, uint32_t begin, uint32_t end, uint64_t size)
@@ -299,7 +254,8 @@ static uint64_t peak_with_lanes(lane_job *job)
     return (uint64_t)most;
 }
 
-/* The lanes' sizes by what a best fit needs in each profile. */
+/* The lanes' sizes by what a best fit needs in each profile, which tells what requests of unlike
+ * lives cost each other. */
 static pleat_result size_by_fit(lane_job *job)
 {
     pleat__lane_request *requests =
@@ -335,18 +291,6 @@ static pleat_result size_by_fit(lane_job *job)
     return result;
 }
 
-/* Fits more often than this are not tried for every way of grouping. */
-#define FITS_FOR_CHOICE 25000u
-
-/* Fits tell what requests of unlike lives cost each other in a lane; sums do not. */
-static pleat_result size_lanes(lane_job *job)
-{
-    if ((uint64_t)job->count * job->profiles <= FITS_FOR_CHOICE)
-        return size_by_fit(job);
-    size_by_sums(job);
-    return PLEAT_OK;
-}
-
 /* The grouping whose lanes need least at the peak; of equals the one with the longest pause. A lane
  * for each request is best where all sizes follow one number, a sequence's length: they are at
  * their largest together then. */
@@ -356,7 +300,7 @@ static pleat_result choose_grouping(lane_job *job)
     uint32_t chosen = ALONE;
     for (uint32_t pause = 1024; pause != ALONE; pause = pause > 8 ? pause / 2 : ALONE) {
         group(job, pause);
-        PLEAT_TRY(size_lanes(job));
+        PLEAT_TRY(size_by_fit(job));
         uint64_t peak = peak_with_lanes(job);
         if (peak < best) {
             best = peak;
@@ -364,7 +308,7 @@ static pleat_result choose_grouping(lane_job *job)
         }
     }
     group(job, ALONE);
-    size_by_sums(job);
+    PLEAT_TRY(size_by_fit(job));
     /* Thousands of lanes for a percent are not worth it. */
     if (peak_with_lanes(job) < best - best / 100)
         chosen = ALONE;
