@@ -89,7 +89,6 @@ typedef struct pleat__sweep_limits {
     uint32_t cap;    /* chunks to begin with */
     uint32_t chunks; /* given up above so many */
     uint64_t cost;   /* and when pleat__fold_cost comes to this */
-    bool paged;      /* every size rounded up to chunks */
 } pleat__sweep_limits;
 
 /* policy: pleat__policy_bit by position in births. reserved: positions in births placed ahead of

@@ -4,8 +4,7 @@
  * 1. Two-ended policies: long-lived items (at least as long as a quantile of all lives) take the
  *    lowest hole, the others the highest. This is by far the strongest cheap heuristic on training
  *    jobs.
- * 2. Where that takes more chunks than the floor, pure paging, the bound that any layout keeps.
- * 3. Squeaky wheel under a limit one chunk below the best: the item that found no room is placed
+ * 2. Squeaky wheel under a limit one chunk below the best: the item that found no room is placed
  *    ahead of the sweep from then on, up to SQUEAKS of them.
  *
  * All of it ends with the work of one pass: to climb from there by changing single items saves
@@ -86,14 +85,11 @@ static bool better(const search *s, const pleat__try *a, const pleat__try *b)
 
 /* One sweep with s->policy and s->reserved from `cap` chunks on, given up above `limit`; *kept when
  * it became the best. */
-static pleat_result attempt(search *s, uint32_t cap, uint32_t limit, bool paged, bool *kept)
+static pleat_result attempt(search *s, uint32_t cap, uint32_t limit, bool *kept)
 {
     bool done;
-    const pleat__sweep_limits limits = {.cap = cap,
-                                        .chunks = limit,
-                                        .cost =
-                                            is_close(s, s->best) ? cost_of(s->best) : UINT64_MAX,
-                                        .paged = paged};
+    const pleat__sweep_limits limits = {
+        .cap = cap, .chunks = limit, .cost = is_close(s, s->best) ? cost_of(s->best) : UINT64_MAX};
     PLEAT_TRY(pleat__sweep_run(s->sweep, s->policy, s->reserved, s->reserved_count, &limits,
                                s->next, &done, &s->stuck));
     *kept = done && better(s, s->next, s->best);
@@ -129,7 +125,7 @@ static pleat_result try_policies(search *s)
     s->reserved_count = 0;
     for (uint32_t i = 0; i < POLICIES && !spent(s) && !perfect(s); i++) {
         set_policy(s, i);
-        PLEAT_TRY(attempt(s, s->job->floor, s->best->chunks, false, &kept));
+        PLEAT_TRY(attempt(s, s->job->floor, s->best->chunks, &kept));
         s->chunks_of[i] = s->next->chunks;
     }
     return PLEAT_OK;
@@ -141,7 +137,7 @@ static pleat_result squeak_with(search *s, uint32_t limit, bool *kept)
 {
     s->reserved_count = 0;
     for (uint32_t round = 0; round < SQUEAKS && !spent(s); round++) {
-        PLEAT_TRY(attempt(s, limit, limit, false, kept));
+        PLEAT_TRY(attempt(s, limit, limit, kept));
         if (*kept || s->stuck == UINT32_MAX)
             return PLEAT_OK;
         memmove(s->reserved + 1, s->reserved, s->reserved_count * sizeof *s->reserved);
@@ -181,12 +177,9 @@ static pleat_result squeak(search *s)
 
 static pleat_result run(search *s)
 {
-    bool kept;
     PLEAT_TRY(pleat__quantiles(s->job->arena, life_of, s->job, s->job->birth_count, s->limits));
     memset(s->chunks_of, 0xff, sizeof s->chunks_of);
     PLEAT_TRY(try_policies(s));
-    if (s->best->chunks > s->job->floor)
-        PLEAT_TRY(attempt(s, s->job->floor, s->best->chunks, true, &kept));
     return s->best->chunks != UINT32_MAX ? squeak(s) : PLEAT_OK;
 }
 

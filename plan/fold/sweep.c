@@ -14,9 +14,6 @@
  *       that are live with them see their bytes as taken (`masked`).
  * COST  A hole is two short scans (free_ranges.h); a stitch walks the free ranges once.
  *
- * PAGED  With every size rounded up to chunks nothing is ever stuck, and the sweep takes what pure
- *        paging takes: the bound for problems whose items are of about a chunk.
- *
  * Two-ended order (long-lived low, short-lived high) is the caller's choice of bits.
  */
 #include <plan/fold/stitch.h>
@@ -91,13 +88,9 @@ static bool is_fixed(const pleat__sweep *sweep, uint32_t item)
     return item_of(sweep, item)->fixed != UINT64_MAX;
 }
 
-/* The bytes an item takes; what is fixed lies where it lies. */
 static uint64_t size_of(const pleat__sweep *sweep, uint32_t item)
 {
-    uint64_t size = item_of(sweep, item)->size;
-    if (!sweep->limits.paged || is_fixed(sweep, item))
-        return size;
-    return pleat__ceil_div(size, sweep->job->chunk) * sweep->job->chunk;
+    return item_of(sweep, item)->size;
 }
 
 /* The next run of physical bytes behind a place: from *at, at most `left` bytes. */
