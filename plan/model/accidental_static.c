@@ -131,10 +131,8 @@ pleat_result pleat__model_take_chances(const pleat__model *model, pleat_plan *pl
     job.varying = room;
     job.fixed = room + job.count;
     list_sizes(&job, room + 2ull * job.count);
-    /* Both ways: what was taken for dynamic is company in its turn. */
+    /* What was taken for dynamic is company in its turn. */
     for (uint32_t i = 0; i < job.count && job.varying_count > 0; i++)
-        take_chance(&job, i);
-    for (uint32_t i = job.count; i-- > 0 && job.varying_count > 0;)
         take_chance(&job, i);
     pleat__arena_free(model->arena, room);
     pleat__arena_free(model->arena, job.before);

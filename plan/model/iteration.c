@@ -11,7 +11,6 @@
 
 #include <internal/error.h>
 #include <internal/search.h>
-#include <string.h>
 
 #define AGREE_PERCENT 80   /* requests of the longer one that must have a pair */
 #define ALIKE_PERCENT 50   /* the same where the trace holds nothing better */
@@ -20,8 +19,6 @@
 #define HEAD          256u /* requests at its beginning that say so to the request */
 #define BEGINNINGS    8u   /* places tried, and as many more as WORK lets be compared */
 #define WORK          (1u << 24) /* requests, and rows of them (D519) */
-#define ALIGNED       2u         /* of them */
-#define NEARLY        32u        /* where all but one in so many agree no other is tried */
 
 static uint32_t item_at(const pleat__requests *requests, uint32_t position)
 {
@@ -173,36 +170,14 @@ static bool may_begin(const pleat__requests *requests, const pleat__stretch *ste
     return false;
 }
 
-/* A place where an iteration may begin, and how many requests of the steady one come behind it as
- * they do there. */
-typedef struct beginning {
-    uint32_t item;
-    uint32_t abreast;
-} beginning;
-
-/* Adds one to the `most` best, of which the first is the best, and of two alike the last added; how
- * many there are. */
-static uint32_t keep_best(beginning *best, uint32_t count, uint32_t most, beginning one)
-{
-    uint32_t at = count;
-    while (at > 0 && one.abreast >= best[at - 1].abreast)
-        at--;
-    if (at == most)
-        return count;
-    count += count < most;
-    memmove(best + at + 1, best + at, (count - at - 1) * sizeof *best);
-    best[at] = one;
-    return count;
-}
-
 /* Where within a stretch an iteration like the steady one begins: of the first places where one may
- * the ALIGNED from which on most goes abreast, the later of two alike, which tells the beginning
- * from a model's load and from a later layer's or microbatch's in a thousandth of an alignment's
- * time. How many; the first is the best. */
-static uint32_t find_beginnings(const pleat__requests *requests, const pleat__stretch *steady,
-                                pleat__stretch within, beginning best[ALIGNED])
+ * that from which on most goes abreast, the later of two alike, which tells the beginning from a
+ * model's load and from a later layer's or microbatch's in a thousandth of an alignment's time.
+ * false: nowhere. */
+static bool find_beginning(const pleat__requests *requests, const pleat__stretch *steady,
+                           pleat__stretch within, uint32_t *found)
 {
-    uint32_t end = within.item + within.items, tried = 0, count = 0;
+    uint32_t end = within.item + within.items, tried = 0, most = 0;
     uint64_t work = 0;
     uint32_t least = (uint32_t)((uint64_t)steady->items * AGREE_PERCENT / 100);
     for (uint32_t begin = within.item; begin + least <= end; begin++) {
@@ -210,10 +185,11 @@ static uint32_t find_beginnings(const pleat__requests *requests, const pleat__st
             continue;
         if (tried++ >= BEGINNINGS && work > WORK)
             break;
-        beginning one = {begin, count_abreast(requests, steady, end, begin, &work)};
-        count = keep_best(best, count, ALIGNED, one);
+        uint32_t abreast = count_abreast(requests, steady, end, begin, &work);
+        *found = abreast >= most ? begin : *found;
+        most = abreast >= most ? abreast : most;
     }
-    return count;
+    return tried > 0;
 }
 
 /* Where the iteration itself begins, up to SKIPPED requests before that place: the row of requests
@@ -236,34 +212,20 @@ static uint32_t refine_beginning(const pleat__requests *requests, const pleat__s
     return best;
 }
 
-static bool is_nearly(uint32_t part, uint32_t whole)
-{
-    return part >= whole - whole / NEARLY;
-}
-
-/* Layers repeat in it, so of the places where it may begin the one is taken from which on most
- * agrees. */
 pleat_result pleat__prologue_find(const pleat__requests *requests, pleat__stretch steady,
                                   pleat__stretch within, pleat__stretch *found, uint32_t *paired)
 {
-    beginning begins[ALIGNED];
+    uint32_t begin = 0;
     *paired = 0;
-    uint32_t count = find_beginnings(requests, &steady, within, begins);
+    if (!find_beginning(requests, &steady, within, &begin))
+        return PLEAT_OK;
     uint32_t *pairs = pleat__arena_alloc(requests->arena, steady.items * sizeof *pairs);
     if (pairs == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
                            steady.items);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t begin = refine_beginning(requests, &steady, within, begins[i].item);
-        pleat__stretch stretch =
-            pleat__stretch_of(requests, requests->items[begin].alloc_at, within.end_at);
-        uint32_t agreed = pleat__align(requests, steady, stretch, pairs);
-        if (agreed > *paired)
-            *found = stretch;
-        *paired = agreed > *paired ? agreed : *paired;
-        if (is_nearly(*paired, steady.items))
-            break;
-    }
+    begin = refine_beginning(requests, &steady, within, begin);
+    *found = pleat__stretch_of(requests, requests->items[begin].alloc_at, within.end_at);
+    *paired = pleat__align(requests, steady, *found, pairs);
     pleat__arena_free(requests->arena, pairs);
     return PLEAT_OK;
 }
