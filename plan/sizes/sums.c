@@ -18,6 +18,7 @@
 #define LINE        128u  /* columns */
 #define PART        512u  /* bytes of a block for each column: 128 floats */
 #define BLOCKS_MOST 3584u /* 16 on each of 224 processors */
+#define UNLIKE_MOST 1024u /* workspaces told apart: each is held against all others */
 
 /* Workspaces with the same function and as many columns. */
 typedef struct workspace {
@@ -89,6 +90,7 @@ static uint64_t largest_of(const sums *s, uint32_t request)
     return most;
 }
 
+/* None where there are more unlike ones than any model has widths. */
 static pleat_result list_workspaces(sums *s)
 {
     size_t capacity = 0;
@@ -99,6 +101,10 @@ static pleat_result list_workspaces(sums *s)
         while (at < s->workspace_count && (s->workspaces[at].function != s->fit->of[i] ||
                                            s->workspaces[at].columns != columns))
             at++;
+        if (at == UNLIKE_MOST) {
+            s->workspace_count = 0;
+            return PLEAT_OK;
+        }
         if (at == s->workspace_count) {
             PLEAT_TRY(
                 pleat__arena_grow(s->arena, &s->workspaces, &capacity, at, sizeof *s->workspaces));

@@ -6,6 +6,7 @@
 
 #include <plan/sizes/sums.h>
 #include <string.h>
+#include <time.h>
 
 #define X_COUNT       2u
 #define REQUESTS_MOST 16u
@@ -269,6 +270,37 @@ static void a_tensor_of_a_workspaces_size_has_no_bound(void **state)
     pleat__arena_destroy(r.arena);
 }
 
+/* Each workspace was held against all others: minutes for as many unlike ones as this. */
+static void sums_of_any_number_of_columns_are_bounded_in_time(void **state)
+{
+    (void)state;
+    enum { SUMS = 60000, COUNT = 3 * SUMS + SUMS / 4 };
+    pleat__arena *arena;
+    pleat__fit made;
+    uint32_t at = 0;
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = pleat__arena_alloc(arena, 2ull * COUNT * sizeof *sizes);
+    pleat__request *items = pleat__arena_calloc(arena, COUNT, sizeof *items);
+    assert_true(sizes != NULL && items != NULL);
+    for (uint32_t i = 0, now = 0; i < SUMS; i++, now += 7) {
+        uint64_t columns = 128 * (i + 1ull);
+        const uint64_t own[4] = {2 * columns, columns * PART, 4 * (i + 1ull), 4096};
+        for (uint32_t k = 0; k < (i % 4 == 0 ? 4 : 3); k++, at++) {
+            items[at] = (pleat__request){
+                .size = own[k], .alloc_at = now + k, .free_at = k == 1 ? now + 4 : now + 3};
+            sizes[at] = own[k];
+            sizes[COUNT + at] = own[k] * (k == 3 ? 2 : 1);
+        }
+    }
+    assert_int_equal(at, COUNT);
+    assert_ok(pleat__fit_make(sizes, 2, COUNT, NULL, arena, &made));
+    assert_int_equal(made.parameters, 1);
+    clock_t begin = clock();
+    assert_ok(pleat__sums_bound(items, sizes, 2, COUNT, arena, &made));
+    assert_true(clock() - begin < 2 * CLOCKS_PER_SEC);
+    pleat__arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +313,7 @@ int main(void)
         cmocka_unit_test(sums_that_have_stopped_are_constant_where_others_do_not_agree),
         cmocka_unit_test(what_looks_like_a_sum_keeps_its_function),
         cmocka_unit_test(a_tensor_of_a_workspaces_size_has_no_bound),
+        cmocka_unit_test(sums_of_any_number_of_columns_are_bounded_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
