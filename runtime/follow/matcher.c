@@ -24,14 +24,10 @@
 #include <internal/hash.h>
 #include <string.h>
 
-/* In items or requests. What half and twice the values do: docs/decisions.md, D150, D153 and
- * D158. */
+/* In items or requests. What half and twice the values do: docs/decisions.md, D150 and D153. */
 #define NEAR   3u /* static items ahead that are looked at first */
 #define MISSES 3u /* requests in a row that matched nothing, before resync */
-/* Requests of an iteration that may come behind its mark: where they never do, the iteration's
- * first is near all the same. */
-#define MARK_EARLY (NEAR - 1)
-#define DIGIT      8u /* bits of a hash that a step of sorting looks at (D481) */
+#define DIGIT  8u /* bits of a hash that a step of sorting looks at (D481) */
 _Static_assert(32 % (2 * DIGIT) == 0, "sorting ends where it began");
 
 static uint32_t next_of(const pleat__matcher *matcher, uint32_t item)
@@ -152,14 +148,6 @@ void pleat__matcher_release(pleat__matcher *matcher)
     *matcher = (pleat__matcher){0};
 }
 
-uint32_t pleat__matcher_left(const pleat__matcher *matcher)
-{
-    if (matcher->cursor < matcher->begin)
-        return 0;
-    uint32_t left = matcher->iteration - (matcher->cursor - matcher->begin) % matcher->iteration;
-    return left <= MARK_EARLY ? left : 0;
-}
-
 /* Where an iteration begins, nearest to the cursor, which is in one. */
 static uint32_t nearest_begin(const pleat__matcher *matcher)
 {
@@ -172,10 +160,7 @@ static uint32_t nearest_begin(const pleat__matcher *matcher)
 void pleat__matcher_mark(pleat__matcher *matcher)
 {
     /* The beginning may hold marks of its own: where it goes otherwise sizes say so (D551). */
-    if (matcher->cursor < matcher->begin)
-        return;
-    /* Those that are left come first, then what begins. */
-    if (pleat__matcher_left(matcher) == 0)
+    if (matcher->cursor >= matcher->begin)
         pleat__matcher_jump(matcher, nearest_begin(matcher));
 }
 

@@ -62,11 +62,8 @@ PLEAT_NODISCARD pleat_result pleat__matcher_init(pleat__matcher *matcher, pleat_
  * one, for callers that nobody waits for. */
 void pleat__matcher_index(pleat__matcher *matcher);
 void pleat__matcher_release(pleat__matcher *matcher);
-/* An iteration begins; what is left of the one before may still come. Of a beginning it says
- * nothing. */
+/* An iteration begins. Of a beginning it says nothing. */
 void pleat__matcher_mark(pleat__matcher *matcher);
-/* Items left before the end of the iteration if they are few, else 0. */
-uint32_t pleat__matcher_left(const pleat__matcher *matcher);
 /* Items from the cursor to another one, ahead, behind or around. */
 uint32_t pleat__matcher_distance(const pleat__matcher *matcher, uint32_t item);
 /* The next request is the one at `cursor`. */
