@@ -29,7 +29,6 @@ void pleat__gaps_clear(pleat__gaps *gaps)
     for (uint32_t b = 0; b < gaps->block_count; b++)
         gaps->spare[gaps->spare_count++] = gaps->blocks[b].id;
     gaps->block_count = 0;
-    gaps->free_bytes = 0;
 }
 
 static pleat__range *ranges_of(const pleat__gaps *gaps, uint32_t block)
@@ -194,7 +193,6 @@ pleat_result pleat__gaps_give(pleat__gaps *gaps, pleat__range range)
     if (pleat__range_empty(range))
         return PLEAT_OK;
     PLEAT_TRY(reserve(gaps));
-    gaps->free_bytes += range.end - range.begin;
     if (gaps->block_count == 0)
         give_first(gaps, range);
     else
@@ -224,7 +222,6 @@ pleat_result pleat__gaps_take(pleat__gaps *gaps, pleat__range range)
         left[count++] = (pleat__range){range.end, old.end};
     PLEAT_TRY(reserve(gaps));
     replace(gaps, at, 1, left, count);
-    gaps->free_bytes -= range.end - range.begin;
     return PLEAT_OK;
 }
 
@@ -313,7 +310,7 @@ bool pleat__gaps_holds(pleat__gaps *gaps, pleat__range range)
     return pleat__range_empty(range) || find(gaps, range, &at);
 }
 
-static bool audit_block(const pleat__gaps *gaps, uint32_t b, uint64_t *last, uint64_t *bytes)
+static bool audit_block(const pleat__gaps *gaps, uint32_t b, uint64_t *last)
 {
     const pleat__gap_block *block = &gaps->blocks[b];
     const pleat__range *ranges = ranges_of(gaps, b);
@@ -327,7 +324,6 @@ static bool audit_block(const pleat__gaps *gaps, uint32_t b, uint64_t *last, uin
             return false;
         }
         *last = ranges[i].end;
-        *bytes += ranges[i].end - ranges[i].begin;
         if (ranges[i].end - ranges[i].begin > largest)
             largest = ranges[i].end - ranges[i].begin;
     }
@@ -342,14 +338,13 @@ static bool audit_block(const pleat__gaps *gaps, uint32_t b, uint64_t *last, uin
 
 bool pleat__gaps_audit(const pleat__gaps *gaps)
 {
-    uint64_t last = 0, bytes = 0;
+    uint64_t last = 0;
     for (uint32_t b = 0; b < gaps->block_count; b++)
-        if (!audit_block(gaps, b, &last, &bytes))
+        if (!audit_block(gaps, b, &last))
             return false;
-    if (bytes != gaps->free_bytes || gaps->block_count + gaps->spare_count != gaps->capacity) {
-        fprintf(stderr, "gaps: %llu bytes in %u + %u of %u blocks, said %llu\n",
-                (unsigned long long)bytes, gaps->block_count, gaps->spare_count, gaps->capacity,
-                (unsigned long long)gaps->free_bytes);
+    if (gaps->block_count + gaps->spare_count != gaps->capacity) {
+        fprintf(stderr, "gaps: %u + %u of %u blocks\n", gaps->block_count, gaps->spare_count,
+                gaps->capacity);
         return false;
     }
     return true;

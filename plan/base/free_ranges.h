@@ -29,7 +29,6 @@ typedef struct pleat__gaps {
     uint32_t block_count;
     uint32_t capacity; /* of blocks, ranges and spare */
     uint32_t spare_count;
-    uint64_t free_bytes;
     uint64_t work; /* units of work spent, for whoever limits it */
 } pleat__gaps;
 
@@ -72,7 +71,7 @@ static inline pleat__range pleat__gaps_get(const pleat__gaps *gaps, pleat__gap_a
     return gaps->ranges[(uint64_t)gaps->blocks[at.block].id * PLEAT__GAP_BLOCK + at.index];
 }
 
-/* Re-derives order, totals and largest; prints what disagrees. */
+/* Re-derives order, blocks and largest; prints what disagrees. */
 bool pleat__gaps_audit(const pleat__gaps *gaps);
 
 #endif

@@ -67,14 +67,9 @@ static uint32_t append_dynamic(const pleat__model *model, const pleat_plan *plan
     uint32_t count = model->item_count;
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         const pleat__slot *slot = &plan->steady.slots[i];
-        if (slot->class != PLEAT__CLASS_DYNAMIC)
-            continue;
-        /* Longer than an iteration: live always, as far as one iteration can tell. */
-        bool always = slot->free_at == PLEAT__NEVER;
-        items[count++] = (pleat__item){.size = pleat__rounded(size_in_profile(model, profile, i)),
-                                       .fixed = UINT64_MAX,
-                                       .begin = always ? 0 : slot->alloc_at,
-                                       .end = always ? model->problem.horizon : slot->free_at};
+        if (slot->class == PLEAT__CLASS_DYNAMIC)
+            items[count++] = pleat__dynamic_item(slot, size_in_profile(model, profile, i),
+                                                 model->problem.horizon);
     }
     return count;
 }

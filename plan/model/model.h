@@ -40,6 +40,17 @@ void pleat__set_phases(const pleat__sequence *sequence, pleat__slot *slot);
 /* unroll.c: makes the plan's steady sequence two iterations, where that gives requests places that
  * one has none for. */
 PLEAT_NODISCARD pleat_result pleat__model_unroll(const pleat__model *model, pleat_plan *plan);
+/* A dynamic request of an iteration of so many events. One that lives longer is live always, as far
+ * as one iteration can tell. */
+static inline pleat__item pleat__dynamic_item(const pleat__slot *slot, uint64_t size,
+                                              uint32_t events)
+{
+    bool always = slot->free_at == PLEAT__NEVER;
+    return (pleat__item){.size = pleat__rounded(size),
+                         .fixed = UINT64_MAX,
+                         .begin = always ? 0 : slot->alloc_at,
+                         .end = always ? events : slot->free_at};
+}
 /* What a steady slot is by when it is allocated and freed. pre: it is freed */
 uint8_t pleat__steady_class(const pleat__slot *slot);
 

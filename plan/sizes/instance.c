@@ -224,13 +224,8 @@ static pleat_result measure_live(const pleat__elastic_job *job, pleat__arena *sc
     problem.count = job->lanes_from;
     for (uint32_t i = 0; i < steady->slot_count; i++) {
         const pleat__slot *slot = &steady->slots[i];
-        if (slot->class != PLEAT__CLASS_DYNAMIC)
-            continue;
-        bool always = slot->free_at == PLEAT__NEVER;
-        items[problem.count++] = (pleat__item){.size = pleat__rounded(slot->size),
-                                               .fixed = UINT64_MAX,
-                                               .begin = always ? 0 : slot->alloc_at,
-                                               .end = always ? problem.horizon : slot->free_at};
+        if (slot->class == PLEAT__CLASS_DYNAMIC)
+            items[problem.count++] = pleat__dynamic_item(slot, slot->size, problem.horizon);
     }
     pleat_result result = pleat__max_live(&problem, scratch, bytes);
     pleat__arena_free(scratch, items);

@@ -117,6 +117,8 @@ static void set_classes(pleat__planning *p)
         pleat__slot *slot = &steady->slots[i];
         bool has = p->recipe->steady[i] != PLEAT__NO_FUNCTION && slot->free_at != PLEAT__NEVER;
         slot->class = has ? pleat__steady_class(slot) : PLEAT__CLASS_DYNAMIC;
+        if (!has)
+            p->recipe->steady[i] = PLEAT__NO_FUNCTION;
     }
 }
 
@@ -196,9 +198,6 @@ static pleat_result make_recipe(pleat__planning *p)
     PLEAT_TRY(set_range(p));
     PLEAT_TRY(take_functions(p));
     set_classes(p);
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC)
-            p->recipe->steady[i] = PLEAT__NO_FUNCTION;
     PLEAT_TRY(set_first(p));
     set_prologue(p);
     return PLEAT_OK;
