@@ -68,31 +68,37 @@ typedef struct cut {
     uint32_t head_from;
 } cut;
 
-/* The rest beyond whole chunks goes into one piece of a chunk if one holds it; else into two; else
- * a whole chunk is spent on it. false: nothing fits. */
+/* The rest beyond whole chunks goes into one piece of a chunk if one holds it; else into two, for
+ * one whole chunk less; else a whole chunk is spent on it. false: nothing fits. */
 static bool choose_cut(const pleat__stitcher *stitcher, uint64_t size, uint64_t whole, cut *out)
 {
     uint64_t chunk = stitcher->job->chunk, rest = size % chunk, need = size / chunk;
     *out = (cut){0, need, 0, NO_SOURCE, NO_SOURCE};
     if (need <= whole && rest == 0)
         return true;
-    if (need > whole)
-        return false;
-    out->head = rest;
-    if ((out->head_from = find_piece(stitcher, false, rest, UINT64_MAX)) != NO_SOURCE)
-        return true;
-    out->head = 0;
-    out->tail = rest;
-    if ((out->tail_from = find_piece(stitcher, true, rest, 0)) != NO_SOURCE)
-        return true;
-    uint32_t tail = find_piece(stitcher, true, 0, 0);
-    if (tail != NO_SOURCE) {
-        const pleat__source *s = &stitcher->sources[tail];
-        uint64_t bytes = s->low - s->begin;
-        uint32_t head = find_piece(stitcher, false, rest - bytes, s->low - chunk);
-        *out = (cut){bytes, need, rest - bytes, tail, head};
-        if (head != NO_SOURCE)
+    if (need <= whole) {
+        out->head = rest;
+        if ((out->head_from = find_piece(stitcher, false, rest, UINT64_MAX)) != NO_SOURCE)
             return true;
+        out->head = 0;
+        out->tail = rest;
+        if ((out->tail_from = find_piece(stitcher, true, rest, 0)) != NO_SOURCE)
+            return true;
+    }
+    for (uint32_t less = 0; less < 2; less++) {
+        uint64_t pieces = rest + less * chunk;
+        uint32_t tail = find_piece(stitcher, true, 0, 0);
+        if (tail == NO_SOURCE || need < less || need - less > whole || pieces == 0)
+            continue;
+        uint64_t tail_bytes = stitcher->sources[tail].low - stitcher->sources[tail].begin;
+        uint64_t tail_chunk = stitcher->sources[tail].low - chunk;
+        if (tail_bytes >= pieces)
+            continue;
+        uint32_t head = find_piece(stitcher, false, pieces - tail_bytes, tail_chunk);
+        if (head == NO_SOURCE)
+            continue;
+        *out = (cut){tail_bytes, need - less, pieces - tail_bytes, tail, head};
+        return true;
     }
     *out = (cut){0, need + (rest != 0), 0, NO_SOURCE, NO_SOURCE};
     return out->whole <= whole;
