@@ -193,7 +193,7 @@ PLEAT_NODISCARD pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_
 /* Takes a known place when all of it is free and its memory is this stream's or can become so (R9
  * in docs/invariants.md). */
 bool pleat__heap_take(pleat__heap *heap, const pleat__place *place, uint16_t stream);
-/* The same for its first `granules`, or for more where what follows on it is free too. */
+/* The same for its first `granules`; false where it has fewer. */
 bool pleat__heap_take_resized(pleat__heap *heap, pleat__place *place, uint32_t granules,
                               uint16_t stream);
 /* Gives a place back, of the heap or of a slot. */
@@ -309,15 +309,11 @@ static inline void pleat__heap_at_home(const pleat__heap *heap, pleat__run run, 
 /* The occupancy of a place, and its notes. */
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);
 
-/* Makes room for a note: the sets are stale, and the newest notes stay. */
-void pleat__heap_forget_oldest(pleat__heap *heap);
 static inline void pleat__heap_note(pleat__heap *heap, pleat__run run, bool give)
 {
-    if (heap->stale && heap->note_count == 0)
-        return;
-    if (heap->note_count == PLEAT__NOTES)
-        pleat__heap_forget_oldest(heap);
-    heap->notes[heap->note_count++] = (pleat__note){run, give};
+    heap->stale = heap->stale || heap->note_count == PLEAT__NOTES;
+    if (!heap->stale)
+        heap->notes[heap->note_count++] = (pleat__note){run, give};
 }
 
 #endif

@@ -18,7 +18,6 @@
 static inline void pleat__heap_forget(pleat__heap *heap)
 {
     heap->stale = true;
-    heap->note_count = 0;
 }
 
 /* Whether a granule is at the address behind the one before it. */

@@ -9,11 +9,8 @@
  * WHICH  The stretch of an idle view of which the fewest handles are in use. It may begin with the
  *        free end of a handle and end with the free beginning of one, as a new view does
  *        (stitch.c).
- * COST   As rent and price: once as many handles of a view have been exchanged as it has maps, it
- *        stays as it is, and a new one is made beside it. Those that were sought in vain, as the
- *        free ones beside the view are too few or too small, count as exchanged. So a job that goes
- *        through the same few arrangements again and again has a view for each in the end, and one
- *        that never does makes a new view for each that its exchanges have paid for.
+ * COST   An exchange of so many handles as would take half of the time of a new view or more is
+ *        none: a new view is made.
  * GPU    What lay in the view was freed in its stream's order. The GPU is to be past the point at
  *        which the view became idle, mostly in the iteration before; where it is not, a new view is
  *        made: to wait for the GPU takes longer.
@@ -164,7 +161,7 @@ static void look_into(search *s, pleat__view *view)
 static bool may_change(const search *s, const pleat__view *view)
 {
     bool wanted = s->heap->has_schedule && view->slices != 0;
-    return !wanted && view->live == 0 && view->fenced && view->exchanged <= view->maps &&
+    return !wanted && view->live == 0 && view->fenced &&
            view->stream == pleat__zone_stream(s->zone) && worth(s, view) != 0;
 }
 
@@ -308,7 +305,6 @@ static pleat_result take(search *s, exchange *x, pleat__view *made, pleat__place
     pleat__heap *heap = s->heap;
     uint32_t full = heap->pool->occupancy.full;
     made->page = s->best.view->page;
-    made->exchanged = s->best.view->exchanged + x->handles;
     made->maps = pleat__view_handles(heap, made);
     if (!pleat__view_slice(heap, made, s->best.begin / full, s->best.begin % full, s->granules,
                            place))
@@ -341,8 +337,6 @@ pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zo
     pleat_result result = PLEAT_E_NOT_FOUND;
     if (exchange_plan(&x, &s))
         result = take(&s, &x, made, place);
-    else
-        s.best.view->exchanged += s.best.handles;
     if (result != PLEAT_OK)
         pleat__view_free(heap, made);
     pleat__arena_free(heap->arena, x.parts);

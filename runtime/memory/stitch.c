@@ -60,9 +60,9 @@ static uint32_t end_of(pleat__run run)
 }
 
 /* The longest free end of a handle whose beginning is in use: where the view begins. The largest
- * runs are looked at first: none has a longer one than it has granules. Of equal ones the last, or
- * where memory is short the lowest, which it is again when new memory lies beside some. */
-static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zone, bool is_short)
+ * runs are looked at first: none has a longer one than it has granules. Of equal ones the lowest,
+ * which it is again when new memory lies beside some. */
+static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zone)
 {
     pleat__run head = {0, 0};
     pleat__hole hole = pleat__free_runs_largest(zone);
@@ -70,36 +70,43 @@ static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zon
          looks++, hole = pleat__free_runs_smaller(zone, hole)) {
         pleat__run run = hole.run, handle = handle_of(heap, run.begin);
         uint32_t count = end_of(handle) - run.begin;
-        bool before = !is_short || count > head.count || run.begin < head.begin;
-        if (run.begin != handle.begin && count >= head.count && run.count >= count && before)
+        bool better = count > head.count || (count == head.count && run.begin < head.begin);
+        if (run.begin != handle.begin && run.count >= count && better)
             head = (pleat__run){run.begin, count};
     }
     return head;
 }
 
-/* The shortest free beginning of a handle whose end is in use that holds the rest beyond whole
- * chunks: where the view ends. As much of it as is missing. Where memory is short also one of
- * whole chunks alone. Not of the handle that the view begins with: free as a whole later on, it
- * would be given out twice where the view is used again. */
-static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zone, uint32_t missing,
-                            pleat__run head, bool is_short)
+/* The free beginning of the handle in whose middle a free run ends; count 0: that handle is free as
+ * a whole or not from its beginning on, or the view begins with it. (Free as a whole later on, such
+ * a one would be given out twice where the view is used again.) */
+static pleat__run tail_of(const pleat__heap *heap, pleat__run run, pleat__run head)
 {
-    uint32_t full = heap->pool->occupancy.full, rest = missing & (full - 1);
-    rest = rest == 0 && is_short && missing != 0 ? full : rest;
+    pleat__run handle = handle_of(heap, end_of(run) - 1), none = {0, 0};
+    uint32_t part = end_of(run) - handle.begin;
+    bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
+    return part >= handle.count || part > run.count || is_head ? none
+                                                               : (pleat__run){handle.begin, part};
+}
+
+/* The free beginning of a handle whose end is in use, where the view ends: that which holds the
+ * most of what is missing: whole chunks may come from elsewhere, the rest beyond them not. */
+static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zone, uint32_t missing,
+                            pleat__run head)
+{
+    uint32_t full = heap->pool->occupancy.full;
+    uint32_t rest = missing != 0 ? ((missing - 1) & (full - 1)) + 1 : 0;
     pleat__run tail = {0, 0};
     pleat__hole hole = pleat__free_runs_best(zone, rest);
     for (uint32_t looks = 0; rest != 0 && looks < LOOKS && hole.run.count != 0;
          looks++, hole = pleat__free_runs_larger(zone, hole)) {
-        pleat__run run = hole.run, handle = handle_of(heap, end_of(run) - 1);
-        uint32_t part = end_of(run) - handle.begin;
-        bool has_head = head.count != 0 && head.begin >= run.begin && head.begin < end_of(run);
-        bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
-        if (part == handle.count || part < rest || part > run.count || has_head || is_head)
+        pleat__run part = tail_of(heap, hole.run, head);
+        if (part.count < rest)
             continue;
-        uint32_t most = rest + (part - rest) / full * full;
+        uint32_t most = rest + (part.count - rest) / full * full;
         most = most < missing ? most : missing;
         if (most > tail.count)
-            tail = (pleat__run){handle.begin, most};
+            tail = (pleat__run){part.begin, most};
     }
     return tail;
 }
@@ -125,7 +132,7 @@ static bool gather_next(void *context, uint32_t first)
 
 /* Fills heap->gathered with the chunks of a view, in which the request begins at granule *offset;
  * *missing granules were not found. */
-static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granules, bool is_short,
+static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granules,
                            uint32_t *offset, uint32_t *missing)
 {
     const pleat__free_runs *zone = &heap->zones[zone_index];
@@ -133,14 +140,14 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
     heap->gathered_count = 0;
     *offset = 0;
     *missing = granules;
-    pleat__run head = find_head(heap, zone, is_short);
+    pleat__run head = find_head(heap, zone);
     if (head.count != 0) {
         pleat__run handle = handle_of(heap, head.begin);
         PLEAT_TRY(gather_handle(heap, handle.begin >> shift));
         *offset = head.begin - handle.begin;
         *missing -= head.count;
     }
-    pleat__run tail = find_tail(heap, zone, *missing, head, is_short);
+    pleat__run tail = find_tail(heap, zone, *missing, head);
     *missing -= tail.count;
     gathering whole = {.heap = heap, .missing = *missing};
     pleat__heap_each_whole(heap, zone_index, gather_next, &whole);
@@ -151,19 +158,6 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
 
 /* ---- the most that fits ---- */
 
-/* Whether a head and a tail behind it are in one run once all between them is new: then the tail is
- * not used. */
-static bool would_join(const pleat__heap *heap, pleat__run head, pleat__run tail)
-{
-    const pleat__chunk_pool *pool = heap->pool;
-    if (head.count == 0 || head.begin >= tail.begin)
-        return false;
-    uint32_t c = pleat__chunk_of(pool, end_of(head)), end = pleat__chunk_of(pool, tail.begin);
-    while (c < end && (pool->chunks[c] == NULL || pool->occupancy.used[c] == 0))
-        c++;
-    return c >= end;
-}
-
 /* The most granules of a tail, whatever is missing. */
 static uint32_t longest_tail(const pleat__heap *heap, const pleat__free_runs *zone, pleat__run head)
 {
@@ -171,12 +165,7 @@ static uint32_t longest_tail(const pleat__heap *heap, const pleat__free_runs *zo
     pleat__hole hole = pleat__free_runs_largest(zone);
     for (uint32_t looks = 0; looks < LOOKS && hole.run.count > most;
          looks++, hole = pleat__free_runs_smaller(zone, hole)) {
-        pleat__run run = hole.run, handle = handle_of(heap, end_of(run) - 1);
-        uint32_t part = end_of(run) - handle.begin;
-        bool is_head = head.count != 0 && head.begin >= handle.begin && head.begin < end_of(handle);
-        if (handle.count == 0 || part == handle.count || part > run.count || is_head ||
-            would_join(heap, head, handle))
-            continue;
+        uint32_t part = tail_of(heap, hole.run, head).count;
         most = part > most ? part : most;
     }
     return most;
@@ -210,7 +199,7 @@ uint64_t pleat__stitch_most(pleat__heap *heap, uint16_t stream, uint64_t new_byt
     uint32_t full = heap->pool->occupancy.full;
     if (pleat__heap_sync(heap) != PLEAT_OK)
         return 0;
-    pleat__run head = find_head(heap, zone, true);
+    pleat__run head = find_head(heap, zone);
     uint64_t chunks = idle_chunks(heap) + new_chunks(heap->pool, new_bytes);
     uint64_t most = chunks * full + head.count + longest_tail(heap, zone, head);
     uint32_t hole = pleat__free_runs_largest(zone).run.count;
@@ -368,7 +357,7 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
     found->placed = in_one_run(heap, granules, zone, place);
     if (found->placed)
         return PLEAT_OK;
-    PLEAT_TRY(gather(heap, zone, granules, found->least, &found->offset, &missing));
+    PLEAT_TRY(gather(heap, zone, granules, &found->offset, &missing));
     while (missing != 0) {
         pleat_result result = PLEAT_OK;
         uint32_t before = from_others(found);
@@ -382,7 +371,7 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
         if (found->placed)
             break;
         PLEAT_TRY(result);
-        PLEAT_TRY(gather(heap, zone, granules, found->least, &found->offset, &missing));
+        PLEAT_TRY(gather(heap, zone, granules, &found->offset, &missing));
     }
     return PLEAT_OK;
 }

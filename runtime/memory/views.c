@@ -219,7 +219,6 @@ typedef struct stretch {
     pleat__view *view;
     uint32_t first;
     uint32_t offset;
-    uint64_t granules; /* 0: none */
 } stretch;
 
 static bool is_free_chunk(const pleat__heap *heap, uint32_t chunk, uint8_t zone)
@@ -275,31 +274,30 @@ typedef struct opening {
     uint64_t whole;
 } opening;
 
-/* The stretch up to the chunk `end`, of which so many granules are unused: how many of the ends'
- * are free side by side is asked only where all of them would do. */
-static void weigh(const pleat__heap *heap, pleat__view *view, opening from, uint32_t end,
-                  uint32_t unused, uint32_t granules, stretch *best)
+/* Whether the stretch up to the chunk `end`, of which so many granules are unused, holds as many as
+ * are wanted. How many of the ends' are free side by side is asked only where all of them would do.
+ */
+static bool holds(const pleat__heap *heap, pleat__view *view, opening from, uint32_t end,
+                  uint32_t unused, uint32_t granules, stretch *found)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    uint32_t full = occupancy->full;
-    uint64_t most = best->granules != 0 ? best->granules - 1 : UINT64_MAX,
-             count = from.whole * full;
-    if (count > most || from.unused + count + unused < granules)
-        return;
-    uint32_t tail = 0;
+    uint32_t full = occupancy->full, tail = 0;
+    uint64_t count = from.whole * full;
+    if (from.unused + count + unused < granules)
+        return false;
     if (from.unused != 0) {
         pleat__run chunk = {view->chunks[from.chunk] << occupancy->shift, full};
         tail = pleat__occupancy_free_tail(occupancy, chunk);
     }
     count += tail + (unused != 0 ? pleat__occupancy_head(occupancy, view->chunks[end]) : 0);
-    if (count >= granules && count <= most)
-        *best = tail != 0 ? (stretch){view, from.chunk, full - tail, count}
-                          : (stretch){view, from.chunk + 1, 0, count};
+    *found =
+        tail != 0 ? (stretch){view, from.chunk, full - tail} : (stretch){view, from.chunk + 1, 0};
+    return count >= granules;
 }
 
-/* The tightest of a view's free stretches. */
-static void look_into(const pleat__heap *heap, pleat__view *view, uint32_t granules, uint8_t zone,
-                      stretch *best)
+/* The first of a view's free stretches that holds the request; false: none does. */
+static bool look_into(const pleat__heap *heap, pleat__view *view, uint32_t granules, uint8_t zone,
+                      stretch *found)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     opening from = {.chunk = UINT32_MAX}; /* the next one is the view's first */
@@ -310,9 +308,11 @@ static void look_into(const pleat__heap *heap, pleat__view *view, uint32_t granu
             from.whole++;
             continue;
         }
-        weigh(heap, view, from, i, unused, granules, best);
+        if (holds(heap, view, from, i, unused, granules, found))
+            return true;
         from = (opening){.chunk = i, .unused = unused};
     }
+    return false;
 }
 
 /* The first view in the list that has so many pages. */
@@ -326,15 +326,15 @@ static uint32_t first_of(const pleat__heap *heap, uint32_t pages)
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     uint32_t pages = granules / heap->pool->occupancy.full, row = whole_chunks(heap, granules);
-    stretch best = {0};
+    stretch found = {0};
+    bool any = false;
     if (!has_whole(heap, row, zone))
         return false;
-    for (uint32_t i = first_of(heap, pages); i < heap->view_count && best.granules == 0; i++)
-        if (heap->views[i]->stream == pleat__zone_stream(zone) &&
-            has_row(heap, heap->views[i], row, zone))
-            look_into(heap, heap->views[i], granules, zone, &best);
-    if (best.granules == 0 ||
-        !pleat__view_slice(heap, best.view, best.first, best.offset, granules, place))
+    for (uint32_t i = first_of(heap, pages); i < heap->view_count && !any; i++)
+        any = heap->views[i]->stream == pleat__zone_stream(zone) &&
+              has_row(heap, heap->views[i], row, zone) &&
+              look_into(heap, heap->views[i], granules, zone, &found);
+    if (!any || !pleat__view_slice(heap, found.view, found.first, found.offset, granules, place))
         return false;
     heap->views_reused++;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));

@@ -174,9 +174,10 @@ static void ten_thousand_iterations_leave_everything_as_it_was(void **state)
         assert_int_equal(late.quarantined_bytes, 0);
         assert_int_equal(late.driver_calls, early.driver_calls);
         assert_int_equal(late.map_waits, early.map_waits);
-        /* In the place of a batch the one before it still lies. */
+        /* In the place of a batch the one before it may still lie. */
         if (planned)
-            assert_int_equal(late.planned - early.planned, (PER_ITERATION - BATCHES) * 9990);
+            assert_in_range(late.planned - early.planned, (PER_ITERATION - BATCHES) * 9990,
+                            PER_ITERATION * 9990);
         end(&f);
     }
 }

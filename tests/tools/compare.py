@@ -214,7 +214,7 @@ class Compare(unittest.TestCase):
 
     def test_what_it_says_at_the_end(self):
         last = lambda *a: run("compare", SNAPSHOT, "-p", "native,pleat", *a).stdout.splitlines()[-1]
-        self.assertRegex(last("--no-fit"), r"^Pleat holds this job in 9\.5\d+ GiB where PyTorch's "
+        self.assertRegex(last("--no-fit"), r"^Pleat holds this job in 9\.4\d+ GiB where PyTorch's "
                                            r"native allocator takes 10\.432 GiB: .* less\.$")
         self.assertRegex(last("-d", "12GiB"), r"The microbatch can be .* x instead of .* x\.$")
         text = run("compare", SNAPSHOT, "-p", "native,pleat", "-B", "9700MiB").stdout

@@ -430,26 +430,6 @@ static void remapped_view_exchanges_handles_of_several_chunks(void **state)
     end(&f);
 }
 
-/* What is exchanged again and again is worth a view of its own. */
-static void remapped_view_stays_when_it_has_been_paid_twice(void **state)
-{
-    (void)state;
-    fixture f;
-    pleat_va blocks[12];
-    uint32_t times = 0;
-    begin(&f, "learn:off");
-    drop(&f, take(&f, LARGE));
-    for (; heap_of(&f)->view_count == 1 && times < 40; times++) {
-        take_shown(&f, 12, blocks);
-        drop(&f, take(&f, LARGE));
-        drop_all(&f, 12, blocks);
-    }
-    /* 75 maps, 12 at a time */
-    assert_int_equal(times, 8);
-    assert_int_equal(heap_of(&f)->view_count, 2);
-    end(&f);
-}
-
 /* Half of a view is no less work to exchange than a new one, which stays beside it. */
 static void remapped_view_is_none_that_is_mostly_in_use(void **state)
 {
@@ -475,30 +455,9 @@ static void take_all(fixture *f, pleat_va *by_page)
         by_page[page_of(f, address)] = address;
 }
 
-/* Of 15 and 30 pages of a view that are free a request of 13, which no hole at home holds, leaves
- * the 30 whole. */
-static void view_gives_its_tightest_stretch(void **state)
-{
-    (void)state;
-    fixture f;
-    pleat_va by_page[76];
-    begin(&f, "learn:off");
-    pleat_va first = take(&f, LARGE);
-    drop(&f, first);
-    take_all(&f, by_page);
-    for (uint32_t i = 0; i < 50; i++)
-        if (i < 15 || i >= 20)
-            drop(&f, by_page[i]);
-    uint64_t reused = stats_of(&f).views_reused;
-    assert_in_range(take(&f, 26 * MIB), first, first + 4 * MIB);
-    assert_in_range(take(&f, 60 * MIB), first + 40 * MIB, first + 40 * MIB);
-    assert_int_equal(stats_of(&f).views_reused, reused + 2);
-    end(&f);
-}
-
 /* One of its handles is in use wherever the request would lie, and none is free that it does not
- * show. What was sought in vain is rent too, or it would be sought for each such request. */
-static void remapped_view_pays_for_what_is_sought_in_vain(void **state)
+ * show. */
+static void remapped_view_is_none_where_nothing_comes_in_its_place(void **state)
 {
     (void)state;
     fixture f;
@@ -515,7 +474,6 @@ static void remapped_view_pays_for_what_is_sought_in_vain(void **state)
     assert_int_equal(stats_of(&f).physical_bytes, physical);
     assert_int_equal(heap_of(&f)->view_count, 2);
     assert_int_equal(heap_of(&f)->views[1]->pages, 75);
-    assert_int_equal(heap_of(&f)->views[1]->exchanged, 1);
     end(&f);
 }
 
@@ -662,12 +620,10 @@ int main(void)
         cmocka_unit_test(views_in_use_stay),
         cmocka_unit_test(views_are_kept_by_their_maps),
         cmocka_unit_test(views_left_to_the_mapper_outlive_no_heap),
-        cmocka_unit_test(view_gives_its_tightest_stretch),
         cmocka_unit_test(remapped_view_exchanges_only_what_is_in_use),
         cmocka_unit_test(remapped_view_exchanges_handles_of_several_chunks),
-        cmocka_unit_test(remapped_view_stays_when_it_has_been_paid_twice),
         cmocka_unit_test(remapped_view_is_none_that_is_mostly_in_use),
-        cmocka_unit_test(remapped_view_pays_for_what_is_sought_in_vain),
+        cmocka_unit_test(remapped_view_is_none_where_nothing_comes_in_its_place),
         cmocka_unit_test(remapped_view_is_none_in_which_a_schedule_has_a_place),
         cmocka_unit_test(remapped_view_is_none_that_the_gpu_is_still_in),
         cmocka_unit_test(remapped_view_is_replaced_when_a_verb_fails),
