@@ -20,6 +20,12 @@ static inline void pleat__heap_forget(pleat__heap *heap)
     heap->stale = true;
 }
 
+/* Whether a chunk is free as a whole, and a zone's. */
+static inline bool pleat__heap_is_free(const pleat__heap *heap, uint32_t chunk, uint8_t zone)
+{
+    return heap->zone_of[chunk] == zone && heap->pool->occupancy.used[chunk] == 0;
+}
+
 /* Whether a granule is at the address behind the one before it. */
 static inline bool pleat__heap_follows(const pleat__heap *heap, uint32_t granule)
 {

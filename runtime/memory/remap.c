@@ -53,17 +53,12 @@ static uint32_t worth(const search *s, const pleat__view *view)
     return (uint32_t)(view->maps * pages / ((uint64_t)PRICE * view->pages));
 }
 
-static bool is_free(const search *s, uint32_t chunk)
-{
-    return s->heap->zone_of[chunk] == s->zone && s->heap->pool->occupancy.used[chunk] == 0;
-}
-
 /* Free granules at the end of a handle of so many chunks. */
 static uint32_t tail_of(const search *s, uint32_t first, uint32_t chunks)
 {
     const pleat__occupancy *occupancy = &s->heap->pool->occupancy;
     uint32_t tail = 0, chunk = first + chunks;
-    while (chunk > first && is_free(s, chunk - 1)) {
+    while (chunk > first && pleat__heap_is_free(s->heap, chunk - 1, s->zone)) {
         tail += occupancy->full;
         chunk--;
     }
@@ -78,7 +73,7 @@ static bool begins_free(const search *s, uint32_t first, uint32_t granules)
 {
     const pleat__occupancy *occupancy = &s->heap->pool->occupancy;
     for (; granules >= occupancy->full; granules -= occupancy->full)
-        if (!is_free(s, first++))
+        if (!pleat__heap_is_free(s->heap, first++, s->zone))
             return false;
     return granules == 0 || (s->heap->zone_of[first] == s->zone &&
                              pleat__occupancy_head(occupancy, first) >= granules);
@@ -93,7 +88,7 @@ static uint32_t behind(const search *s, const pleat__view *view, uint32_t page)
 /* Whether anything lies on a handle's pages [page, end). */
 static bool is_busy(const search *s, const pleat__view *view, uint32_t page, uint32_t end)
 {
-    while (page < end && is_free(s, view->chunks[page]))
+    while (page < end && pleat__heap_is_free(s->heap, view->chunks[page], s->zone))
         page++;
     return page < end;
 }

@@ -221,11 +221,6 @@ typedef struct stretch {
     uint32_t offset;
 } stretch;
 
-static bool is_free_chunk(const pleat__heap *heap, uint32_t chunk, uint8_t zone)
-{
-    return heap->zone_of[chunk] == zone && heap->pool->occupancy.used[chunk] == 0;
-}
-
 /* Chunks in a row that are free as a whole in any stretch of so many granules: all but those that
  * it begins and ends in. */
 static uint32_t whole_chunks(const pleat__heap *heap, uint32_t granules)
@@ -257,7 +252,7 @@ static bool has_row(const pleat__heap *heap, const pleat__view *view, uint32_t w
     uint32_t begin = 0;
     while (begin + wanted <= view->pages) {
         uint32_t at = begin + wanted;
-        while (at > begin && is_free_chunk(heap, view->chunks[at - 1], zone))
+        while (at > begin && pleat__heap_is_free(heap, view->chunks[at - 1], zone))
             at--;
         if (at == begin)
             return true;
