@@ -31,7 +31,7 @@ typedef struct pleat__policy_context {
     pleat__arena *arena;
     pleat__space *space;
     const pleat_plan *plan; /* may be NULL */
-    /* The plan was found by how the job begins: it is on trial (runtime/learn/trial.h). */
+    /* The plan was found by how the job begins: it is on trial (runtime/learn/judge.h). */
     bool guessed;
     /* A policy was made before in this space, which has served nothing: its part of the window is
      * this one's. */

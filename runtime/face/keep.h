@@ -4,7 +4,7 @@
  * request is the same follows it from that request on.
  *
  * FOLLOWING  Which plan there is for a job shows at its first request: the policy is then made
- * anew, with the plan on trial (runtime/learn/trial.h). Nothing has been allocated by then.
+ * anew, with the plan on trial (runtime/learn/judge.h). Nothing has been allocated by then.
  *
  * KEEPING    The job is recorded from its first request on, until a plan on trial has proved to
  *            fit, or enough was seen to plan. A thread plans and writes; the job's threads give it

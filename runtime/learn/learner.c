@@ -31,7 +31,7 @@ void pleat__learner_release(pleat__learner *learner)
 {
     if (learner->schedule != NULL && learner->schedule->learned)
         pleat__schedule_free(learner->schedule);
-    pleat__trial_end(&learner->trial);
+    pleat__judge_end(&learner->judge);
     pleat__layouts_release(&learner->layouts);
     pleat__recording_release(&learner->record);
     *learner = (pleat__learner){0};
@@ -90,14 +90,14 @@ static bool adopt(pleat__learner *learner, const pleat__alike *iteration)
 /* The plan file is another job's. */
 static void refute(pleat__learner *learner)
 {
-    pleat__trial_end(&learner->trial);
+    pleat__judge_end(&learner->judge);
     learner->stats->left_at = learner->requests;
     learner->due |= PLEAT__DUE_LEAVE;
 }
 
 static void suspend(pleat__learner *learner)
 {
-    if (learner->trial.on)
+    if (learner->judge.on)
         refute(learner);
     learner->stats->divergences++;
     learner->diverged = true;
@@ -249,13 +249,13 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     /* Where sizes follow a number, what is not in the plan is laid out for another one. */
     learner->heap->planned = plan->recipe == NULL ? learner->heap->pool->count : 0;
     learner->heap->planned_varies = varies(&learner->schedule->matcher);
-    pleat__trial_begin(&learner->trial, learner->arena, &learner->schedule->matcher, plan, guessed);
+    pleat__judge_begin(&learner->judge, learner->arena, &learner->schedule->matcher, plan, guessed);
     return PLEAT_OK;
 }
 
 void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
 {
-    if (!pleat__trial_step(&learner->trial, &learner->current->matcher, bytes, missed,
+    if (!pleat__judge_step(&learner->judge, &learner->current->matcher, bytes, missed,
                            learner->stats->live_bytes))
         refute(learner);
 }
@@ -263,7 +263,7 @@ void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
 pleat__plan_fit pleat__learner_fit(const pleat__learner *learner)
 {
     bool left = learner->schedule == NULL || learner->schedule->learned;
-    if (learner->trial.on || (learner->due & PLEAT__DUE_LEAVE && !left))
+    if (learner->judge.on || (learner->due & PLEAT__DUE_LEAVE && !left))
         return PLEAT__FIT_OPEN;
     return left ? PLEAT__FIT_FAILS : PLEAT__FIT_HOLDS;
 }

@@ -6,16 +6,16 @@
  * sizes), or an iteration as it lay in the heap. Where too many requests do not match it is
  * suspended: the heap serves, and the next iteration begins with it again; a learned one that is
  * suspended in two in a row goes. Two iterations in a row that are alike (recording.h) make one.
- * A plan file that would be suspended while it is on trial (trial.h) is another job's, and left.
+ * A plan file that would be suspended while it is on trial (judge.h) is another job's, and left.
  */
 #ifndef PLEAT_RUNTIME_LEARN_LEARNER_H
 #define PLEAT_RUNTIME_LEARN_LEARNER_H
 
 #include <runtime/base/policy.h>
 #include <runtime/base/states.h>
+#include <runtime/learn/judge.h>
 #include <runtime/learn/layout_job.h>
 #include <runtime/learn/recording.h>
-#include <runtime/learn/trial.h>
 
 /* A schedule is suspended when PLEAT__WATCH_MISSED of PLEAT__WATCH_REQUESTS requests, or fewer, did
  * not match (docs/decisions.md, D113, D114). */
@@ -45,7 +45,7 @@ typedef struct pleat__learner {
     uint64_t iteration_until;
     pleat__states states;
     pleat__recording record;
-    pleat__trial trial;          /* of a plan file */
+    pleat__judge judge;          /* of a plan file */
     pleat__layouts layouts;      /* of a plan file */
     pleat__size_parameter sizes; /* of a plan file with a recipe */
 } pleat__learner;
@@ -54,7 +54,7 @@ void pleat__learner_init(pleat__learner *learner, pleat__arena *arena, pleat_sta
                          pleat__heap *heap, const pleat__conf *conf, bool waits);
 /* pre: the lock is not held */
 void pleat__learner_release(pleat__learner *learner);
-/* Begins with a plan file, on trial; `guessed`: nobody named it (trial.h). */
+/* Begins with a plan file, on trial; `guessed`: nobody named it (judge.h). */
 PLEAT_NODISCARD pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *places,
                                                  const pleat_plan *plan, bool guessed);
 /* How a plan on trial fits. */
@@ -94,7 +94,7 @@ static inline void pleat__learner_request(pleat__learner *learner, uint64_t byte
     if (learner->current == NULL)
         return;
     learner->missed += missed;
-    if (__builtin_expect(learner->trial.on, 0))
+    if (__builtin_expect(learner->judge.on, 0))
         pleat__learner_try(learner, bytes, missed);
     if (__builtin_expect(++learner->watched >= PLEAT__WATCH_REQUESTS, 0) ||
         __builtin_expect(missed && learner->missed >= PLEAT__WATCH_MISSED, 0))

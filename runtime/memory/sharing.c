@@ -10,7 +10,8 @@
  */
 #include <runtime/memory/heap.h>
 
-/* It is for good, and what sharing costs falls while a job's sizes are new to it (D504). */
+/* They share no more once that has cost more than 1/PART of the time by so many ns in all. It is
+ * for good, and what sharing costs falls while a job's sizes are new to it (D504). */
 #define PART     16u
 #define APART_NS UINT64_C(250000000)
 

@@ -419,7 +419,7 @@ static pleat_result alloc_in_lane(policy *self, uint32_t item, uint64_t bytes, u
     if (!found)
         return PLEAT_E_NOT_FOUND;
     /* A lane takes what it has room for, requests of another job too. */
-    self->served = item == PLEAT__NO_ITEM && self->learner.trial.on ? IN_LANE | DIVERGED : IN_LANE;
+    self->served = item == PLEAT__NO_ITEM && self->learner.judge.on ? IN_LANE | DIVERGED : IN_LANE;
     return PLEAT_OK;
 }
 

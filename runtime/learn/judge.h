@@ -1,5 +1,5 @@
 /*
- * trial.h: whether a plan is the job's, as its requests come.
+ * judge.h: whether a plan is the job's, as its requests come.
  *
  * A plan that was made of another run may fit this one in part: the data are others, and with them
  * the sizes. What it then has memory for, and what lies beside it, adds up. So each plan is on
@@ -17,13 +17,13 @@
  * The trial ends when an iteration of the plan's is over: what comes later, an evaluation say, is
  * nothing that another job's plan would show sooner.
  */
-#ifndef PLEAT_RUNTIME_LEARN_TRIAL_H
-#define PLEAT_RUNTIME_LEARN_TRIAL_H
+#ifndef PLEAT_RUNTIME_LEARN_JUDGE_H
+#define PLEAT_RUNTIME_LEARN_JUDGE_H
 
 #include <plan/base/plan.h>
 #include <runtime/follow/matcher.h>
 
-typedef struct pleat__trial {
+typedef struct pleat__judge {
     bool on;
     bool guessed;    /* nobody named the plan: bytes count */
     uint32_t cursor; /* the item expected before the request at hand */
@@ -33,15 +33,15 @@ typedef struct pleat__trial {
     uint64_t *live;  /* bytes that live when an item was served; NULL: not known */
     uint64_t apart;  /* by which what lives may be more or less */
     pleat__arena *arena;
-} pleat__trial;
+} pleat__judge;
 
 /* `guessed`: nobody named the plan. Without host memory for lives it goes by requests alone. */
-void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__matcher *matcher,
+void pleat__judge_begin(pleat__judge *judge, pleat__arena *arena, const pleat__matcher *matcher,
                         const pleat_plan *plan, bool guessed);
 /* A request was served, and the matcher has moved on; `missed`: it is none of the plan's; `live`:
  * bytes that live now. Ends the trial after an iteration. false: the plan is another job's. */
-bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,
+bool pleat__judge_step(pleat__judge *judge, const pleat__matcher *matcher, uint64_t bytes,
                        bool missed, uint64_t live);
-void pleat__trial_end(pleat__trial *trial);
+void pleat__judge_end(pleat__judge *judge);
 
 #endif

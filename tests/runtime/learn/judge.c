@@ -1,9 +1,9 @@
 /*
- * trial.c: whether a plan is this job's, told by its requests and by what lives beside them.
+ * judge.c: whether a plan is this job's, told by its requests and by what lives beside them.
  */
 #include "test.h"
 
-#include <runtime/learn/trial.h>
+#include <runtime/learn/judge.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -29,7 +29,7 @@ typedef struct fixture {
     pleat__expected items[5];
     pleat__arena *arena;
     pleat__matcher matcher;
-    pleat__trial trial;
+    pleat__judge judge;
 } fixture;
 
 static void begin(fixture *f)
@@ -39,12 +39,12 @@ static void begin(fixture *f)
         f->items[i] = (pleat__expected){.bytes = sizes[i] * MIB};
     assert_ok(pleat__arena_create(&f->arena));
     assert_ok(pleat__matcher_init(&f->matcher, f->arena, f->items, 3, 5));
-    pleat__trial_begin(&f->trial, f->arena, &f->matcher, &plan, true);
+    pleat__judge_begin(&f->judge, f->arena, &f->matcher, &plan, true);
 }
 
 static void end(fixture *f)
 {
-    pleat__trial_end(&f->trial);
+    pleat__judge_end(&f->judge);
     pleat__matcher_release(&f->matcher);
     assert_int_equal(pleat__arena_bytes_of(f->arena).allocated, 0);
     pleat__arena_destroy(f->arena);
@@ -55,7 +55,7 @@ static bool step(fixture *f, uint32_t item, uint64_t live)
 {
     uint64_t bytes = f->items[item].bytes;
     assert_int_equal(pleat__matcher_next(&f->matcher, bytes, 0), item);
-    return pleat__trial_step(&f->trial, &f->matcher, bytes, false, live);
+    return pleat__judge_step(&f->judge, &f->matcher, bytes, false, live);
 }
 
 /* Whether the trial holds through its plan's requests, beside each of which so much lives. */
@@ -66,14 +66,14 @@ static bool holds(const uint64_t *live)
     begin(&f);
     for (uint32_t i = 0; i < 5 && good; i++)
         good = step(&f, i, live[i] * MIB);
-    assert_int_equal(f.trial.on, !good);
+    assert_int_equal(f.judge.on, !good);
     end(&f);
     return good;
 }
 
 /* Behind the beginning's last request lives what does there, and not what does behind the last one
  * of the iteration, which comes next in both. */
-static void trial_knows_what_lives_behind_each_request(void **state)
+static void judge_knows_what_lives_behind_each_request(void **state)
 {
     (void)state;
     static const uint64_t planned[] = {100, 150, 153, 160, 102};
@@ -89,7 +89,7 @@ static void trial_knows_what_lives_behind_each_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trial_knows_what_lives_behind_each_request),
+        cmocka_unit_test(judge_knows_what_lives_behind_each_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

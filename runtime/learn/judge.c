@@ -1,7 +1,7 @@
 /*
- * trial.c: see trial.h.
+ * judge.c: see judge.h.
  */
-#include <runtime/learn/trial.h>
+#include <runtime/learn/judge.h>
 
 #include <internal/check.h>
 #include <string.h>
@@ -73,13 +73,13 @@ static bool has_one_stream(const pleat_plan *plan)
     return streams == 0;
 }
 
-static void find_lives(pleat__trial *trial, const pleat_plan *plan)
+static void find_lives(pleat__judge *judge, const pleat_plan *plan)
 {
     uint64_t items = (uint64_t)plan->first.slot_count + plan->steady.slot_count;
     uint64_t events =
         plan->first.events > plan->steady.events ? plan->first.events : plan->steady.events;
-    uint64_t *live = pleat__arena_alloc(trial->arena, items * sizeof *live);
-    uint64_t *changes = pleat__arena_calloc(trial->arena, events + 1, sizeof *changes);
+    uint64_t *live = pleat__arena_alloc(judge->arena, items * sizeof *live);
+    uint64_t *changes = pleat__arena_calloc(judge->arena, events + 1, sizeof *changes);
     if (live != NULL && changes != NULL) {
         add_lives(&plan->first, changes);
         take_lives(&plan->first, changes, 0, live);
@@ -87,20 +87,20 @@ static void find_lives(pleat__trial *trial, const pleat_plan *plan)
         add_lives(&plan->steady, changes);
         take_lives(&plan->steady, changes, bytes_of(&plan->first, PLEAT__CLASS_PERSISTENT),
                    live + plan->first.slot_count);
-        trial->live = live;
+        judge->live = live;
     } else {
-        pleat__arena_free(trial->arena, live);
+        pleat__arena_free(judge->arena, live);
     }
-    pleat__arena_free(trial->arena, changes);
+    pleat__arena_free(judge->arena, changes);
 }
 
-void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__matcher *matcher,
+void pleat__judge_begin(pleat__judge *judge, pleat__arena *arena, const pleat__matcher *matcher,
                         const pleat_plan *plan, bool guessed)
 {
     uint64_t live = plan->max_live_bytes > plan->first_max_live_bytes ? plan->max_live_bytes
                                                                       : plan->first_max_live_bytes;
     uint64_t varies = may_vary(plan, live / VARIES);
-    *trial = (pleat__trial){.on = true,
+    *judge = (pleat__judge){.on = true,
                             .guessed = guessed,
                             .cursor = matcher->cursor,
                             .left = matcher->begin + matcher->iteration,
@@ -108,14 +108,14 @@ void pleat__trial_begin(pleat__trial *trial, pleat__arena *arena, const pleat__m
                             .apart = live / (has_one_stream(plan) ? DIFFERS : APART) + varies,
                             .arena = arena};
     if (guessed && varies < live / VARIES)
-        find_lives(trial, plan);
+        find_lives(judge, plan);
 }
 
-void pleat__trial_end(pleat__trial *trial)
+void pleat__judge_end(pleat__judge *judge)
 {
-    trial->on = false;
-    pleat__arena_free(trial->arena, trial->live);
-    trial->live = NULL;
+    judge->on = false;
+    pleat__arena_free(judge->arena, judge->live);
+    judge->live = NULL;
 }
 
 /* Whether the item comes in every iteration, and with this size. */
@@ -150,42 +150,42 @@ static uint64_t passed_over(const pleat__matcher *matcher, uint32_t from, uint32
 
 /* Whether as much lives as the plan has it behind the item before the cursor; behind the last one
  * of the beginning the iteration comes as it does behind its own last one. */
-static bool lives_as_planned(const pleat__trial *trial, const pleat__matcher *matcher,
+static bool lives_as_planned(const pleat__judge *judge, const pleat__matcher *matcher,
                              uint32_t from, uint64_t live)
 {
     uint32_t next = matcher->cursor;
     bool around = next == matcher->begin && from >= next;
-    if (trial->live == NULL)
+    if (judge->live == NULL)
         return true;
     PLEAT_ASSERT(next != 0 || around);
-    uint64_t planned = trial->live[around ? matcher->count - 1 : next - 1];
-    return (live > planned ? live - planned : planned - live) <= trial->apart;
+    uint64_t planned = judge->live[around ? matcher->count - 1 : next - 1];
+    return (live > planned ? live - planned : planned - live) <= judge->apart;
 }
 
 /* Whether the job has differed by little from a plan that was guessed, with this request. */
-static bool differs_little(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,
+static bool differs_little(pleat__judge *judge, const pleat__matcher *matcher, uint64_t bytes,
                            bool missed, uint64_t live)
 {
-    uint32_t from = trial->cursor;
+    uint32_t from = judge->cursor;
     bool moved = matcher->cursor != from;
-    trial->cursor = matcher->cursor;
+    judge->cursor = matcher->cursor;
     if (missed)
-        trial->other += bytes;
+        judge->other += bytes;
     else if (!moved) /* it had been passed over */
-        trial->other -= bytes < trial->other ? bytes : trial->other;
+        judge->other -= bytes < judge->other ? bytes : judge->other;
     else
-        trial->other += passed_over(matcher, from, matcher->cursor);
-    return trial->other <= trial->most && (!moved || lives_as_planned(trial, matcher, from, live));
+        judge->other += passed_over(matcher, from, matcher->cursor);
+    return judge->other <= judge->most && (!moved || lives_as_planned(judge, matcher, from, live));
 }
 
-bool pleat__trial_step(pleat__trial *trial, const pleat__matcher *matcher, uint64_t bytes,
+bool pleat__judge_step(pleat__judge *judge, const pleat__matcher *matcher, uint64_t bytes,
                        bool missed, uint64_t live)
 {
-    if (trial->guessed && !differs_little(trial, matcher, bytes, missed, live))
+    if (judge->guessed && !differs_little(judge, matcher, bytes, missed, live))
         return false;
-    if (--trial->left % matcher->iteration == 0)
-        trial->other = 0; /* the next iteration's requests are counted anew */
-    if (trial->left == 0)
-        pleat__trial_end(trial);
+    if (--judge->left % matcher->iteration == 0)
+        judge->other = 0; /* the next iteration's requests are counted anew */
+    if (judge->left == 0)
+        pleat__judge_end(judge);
     return true;
 }
