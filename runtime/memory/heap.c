@@ -8,6 +8,8 @@
 #include <internal/check.h>
 #include <string.h>
 
+/* Newest notes that are searched for a run of exactly the size wanted (D141). */
+#define RECENT 16u
 /* What lies beside a plan in its first iteration takes at most so great a share of what the plan
  * takes: a job that begins in another way is not served twice over (docs/decisions.md, D451). */
 #define BESIDE_SHARE 16u
@@ -89,6 +91,45 @@ static bool take_hole(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat_
     return true;
 }
 
+/* Whether a note behind `at` speaks of any of its run: then the run is not as that note left it. */
+static bool spoken_of(const pleat__heap *heap, uint32_t at)
+{
+    pleat__run run = heap->notes[at].run;
+    for (uint32_t i = at + 1; i < heap->note_count; i++) {
+        pleat__run other = heap->notes[i].run;
+        if (other.begin < run.begin + run.count && run.begin < other.begin + other.count)
+            return true;
+    }
+    return false;
+}
+
+void pleat__heap_forget_oldest(pleat__heap *heap)
+{
+    heap->stale = true;
+    memmove(heap->notes, heap->notes + heap->note_count - RECENT, RECENT * sizeof *heap->notes);
+    heap->note_count = RECENT;
+}
+
+/* What was just given back and has the size: taken as it is, both sets left alone. */
+static bool take_back(pleat__heap *heap, uint8_t zone, uint32_t granules, pleat__place *place)
+{
+    uint32_t first = heap->note_count > RECENT ? heap->note_count - RECENT : 0;
+    for (uint32_t i = heap->note_count; i-- > first;) {
+        pleat__run run = heap->notes[i].run;
+        if (run.count != granules || !heap->notes[i].give)
+            continue;
+        uint32_t chunk = pleat__chunk_of(heap->pool, run.begin);
+        if (heap->zone_of[chunk] != zone || pleat__zone_run(heap, run).count != granules ||
+            spoken_of(heap, i) || !pleat__occupancy_take(&heap->pool->occupancy, run))
+            continue;
+        heap->note_count--;
+        memmove(&heap->notes[i], &heap->notes[i + 1], (heap->note_count - i) * sizeof *heap->notes);
+        pleat__heap_at_home(heap, run, zone, place);
+        return true;
+    }
+    return false;
+}
+
 /* Small and large requests keep to chunks of their own as long as there are any: for want of
  * memory, `refused`, one lies among the others. */
 static pleat_result place_beside(pleat__heap *heap, uint32_t granules, uint8_t zone,
@@ -144,6 +185,8 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     uint8_t zone = pleat__zone_of(stream, small);
     *stitched = false;
     heap->asked++;
+    if (take_back(heap, zone, granules, place))
+        return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
     return small ? place_small(heap, granules, zone, place)
                  : place_large(heap, granules, zone, place, stitched);

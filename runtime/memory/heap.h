@@ -309,11 +309,15 @@ static inline void pleat__heap_at_home(const pleat__heap *heap, pleat__run run, 
 /* The occupancy of a place, and its notes. */
 bool pleat__heap_occupy(pleat__heap *heap, const pleat__place *place);
 
+/* Makes room for a note: the sets are stale, and the newest notes stay. */
+void pleat__heap_forget_oldest(pleat__heap *heap);
 static inline void pleat__heap_note(pleat__heap *heap, pleat__run run, bool give)
 {
-    heap->stale = heap->stale || heap->note_count == PLEAT__NOTES;
-    if (!heap->stale)
-        heap->notes[heap->note_count++] = (pleat__note){run, give};
+    if (heap->stale && heap->note_count == 0)
+        return;
+    if (heap->note_count == PLEAT__NOTES)
+        pleat__heap_forget_oldest(heap);
+    heap->notes[heap->note_count++] = (pleat__note){run, give};
 }
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * heap_fit.c: which hole a request gets, and which end of it: the file to change for another rule.
- * Not asked are place_behind in heap.c, in_one_run in stitch.c, and lanes and captures, which have
- * sets of their own.
+ * Not asked are take_back in heap.c, where a run of just the size wanted was given back a moment
+ * ago, place_behind there, in_one_run in stitch.c, and lanes and captures, which have sets of their
+ * own.
  *
  * It gets the smallest free run of its zone that holds it, and of several of that size the lowest:
  * best fit, in O(log n) free runs. Views are made of whole free handles (stitch.c), so what is free

@@ -18,6 +18,7 @@
 static inline void pleat__heap_forget(pleat__heap *heap)
 {
     heap->stale = true;
+    heap->note_count = 0;
 }
 
 /* Whether a chunk is free as a whole, and a zone's. */

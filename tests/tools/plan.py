@@ -214,7 +214,7 @@ class Plan(here.Folder):
     @of_drawn_jobs
     def test_a_small_saving_does_not_count_where_requests_change(self):
         drawn, plan = self.path("small.pickle.gz"), self.path("small.plan")
-        here.draw(drawn, "--seed", "343156502", "--set", "batch=fixed", "--run", "1")
+        here.draw(drawn, "--seed", "2332197608", "--family", "moe")
         (tried,) = self.planned(drawn, "-o", plan)["replayed"]
         self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
         self.assertGreater(tried["planned_bytes"], 0.999 * tried["learned_bytes"])

@@ -22,7 +22,7 @@ static pleat__layouts *layouts_of(const job *j)
 #define SEEDS 3u
 /* In whose plan what grows finds room that no slot is to have: of 80 seeds' one has it in all of
  * these places. And one whose layout for 9 goes with few chunks beyond those for 4. */
-#define ROOMY   139
+#define ROOMY   134
 #define BOUNDED 121
 
 /* A seed's plan for 3 and 4, which is made once: no test changes it, and making it takes longer
