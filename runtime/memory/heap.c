@@ -178,6 +178,14 @@ static pleat_result place_large(pleat__heap *heap, uint32_t granules, uint8_t zo
     return PLEAT_OK;
 }
 
+/* Sharing ends for good, and only an iteration that follows nothing says so: it is not the schedule
+ * that costs then. */
+void pleat__heap_end_iteration(pleat__heap *heap)
+{
+    if (pleat__sharing_end_iteration(&heap->sharing, pleat__heap_now(heap)) && !heap->has_schedule)
+        heap->keeps_apart = true;
+}
+
 pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t stream,
                                pleat__place *place, bool *stitched)
 {

@@ -44,6 +44,7 @@
 #include <runtime/memory/chunks.h>
 #include <runtime/memory/free_runs.h>
 #include <runtime/memory/overflow_streams.h>
+#include <runtime/streams/sharing.h>
 
 #define PLEAT__STREAMS  63u /* D194 */
 #define PLEAT__ZONES    (2 * PLEAT__STREAMS)
@@ -104,14 +105,6 @@ typedef struct pleat__note {
 
 typedef struct pleat__deferred_unmap pleat__deferred_unmap; /* deferred_unmap.h */
 
-/* What it costs that streams share memory (sharing.c). */
-typedef struct pleat__sharing {
-    uint64_t waited_ns; /* that requests of this iteration have waited for views to be mapped for
-                           which streams shared (pleat__supplied) */
-    uint64_t cost_ns;   /* of those before it, beyond its part of the time */
-    uint64_t ended_ns;  /* when the last one ended */
-} pleat__sharing;
-
 typedef struct pleat__heap {
     pleat_vmm vmm;
     int device;
@@ -139,7 +132,8 @@ typedef struct pleat__heap {
     uint64_t view_maps;      /* of all views */
     uint64_t view_maps_most; /* with idle ones */
     uint64_t view_pages_most;
-    bool keeps_apart;     /* before new memory is made no stream takes over another's (sharing.c) */
+    bool keeps_apart;     /* before new memory is made no stream takes over another's
+                             (streams/sharing.h) */
     uint8_t waking_marks; /* marks until then: what rests is about to be wanted by a plan's first
                             iteration, and a hole there is as good as any (D272) */
     uint32_t planned;     /* chunks of the plan that was loaded: what has no place lies behind them,

@@ -78,6 +78,15 @@ if torch is not None:
             return torch.tanh(self.inner(x + self.bias)) * torch.sigmoid(x)
 
 
+def step(model, recompute):
+    """An optimizer's step, which ends an iteration."""
+    for one in model.parameters():
+        one.data -= one.grad
+        one.grad = None
+    if recompute is not None:
+        recompute.mark()
+
+
 class Ladders(unittest.TestCase):
     def rung(self, budget, share, **more):
         return Learned(Ladder(told([1000, 700, 400], **more)), {0: 100}, {}, 0).rung(budget, {0: 100 * share}, {})
@@ -382,11 +391,7 @@ class Training(Trainer):
                 self.assertTrue(torch.backends.cuda.flash_sdp_enabled())
                 model.train()
                 found.append(loss.item())
-                for one in model.parameters():
-                    one.data -= one.grad
-                    one.grad = None
-                if recompute is not None:
-                    recompute.mark()
+                step(model, recompute)
             return found
 
         for kind in (Layer, Attending):
@@ -407,11 +412,7 @@ class Training(Trainer):
                 fast = {name: one - 0.1 * step for (name, one), step in zip(weights.items(), gradients)}
                 torch.func.functional_call(model, fast, x).square().mean().backward()
                 found += [loss.item(), *(one.grad.clone() for one in model.parameters())]
-                for one in model.parameters():
-                    one.data -= one.grad
-                    one.grad = None
-                if recompute is not None:
-                    recompute.mark()
+                step(model, recompute)
             return found
 
         for others in (lambda weights: weights, lambda weights: {name: 0.9 * one for name, one in weights.items()}):

@@ -3,11 +3,11 @@
 # name, rule, file, what stands there once, what stands there instead, test that notices
 MUTANTS = (
     ("sharing-follows", "what follows a schedule does not keep streams apart",
-     "runtime/memory/sharing.c", " && !heap->has_schedule)", ")", "runtime_sharing"),
+     "runtime/memory/heap.c", "pleat__heap_now(heap)) && !heap->has_schedule)", "pleat__heap_now(heap)))", "runtime_sharing"),
     ("sharing-part", "streams may share as long as that takes a part of the time",
-     "runtime/memory/sharing.c", "part = passed / PART;", "part = passed / (2 * PART);", "runtime_sharing"),
+     "runtime/streams/sharing.c", "part = passed / PART;", "part = passed / (2 * PART);", "runtime_sharing"),
     ("sharing-credit", "time without sharing is no credit for later",
-     "runtime/memory/sharing.c", "cost > part ? cost - part : 0", "cost - part", "runtime_sharing"),
+     "runtime/streams/sharing.c", "cost > part ? cost - part : 0", "cost - part", "runtime_sharing"),
     # ---- memory ----
     ("free-check", "a place is given out only where all of it is free",
      "runtime/memory/occupancy.c", "    if (!cut_is_free(occupancy, &c))", "    if (c.whole > c.whole_end)", "runtime_occupancy"),
