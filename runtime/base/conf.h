@@ -47,8 +47,6 @@ typedef struct pleat__conf_bounds {
       "wanted again")                                                                              \
     X(learn, switch, bool, true, PLEAT__CONF_ANY,                                                  \
       "follow marked iterations that are alike; off: the heap alone serves")                       \
-    X(check, switch, bool, true, PLEAT__CONF_ANY,                                                  \
-      "check that a slot is free before it is given out; off only to test that overlaps are seen") \
     X(canary, switch, bool, false, PLEAT__CONF_ANY,                                                \
       "prove that no two live allocations share memory: fills and verifies it on the device")      \
     X(share, switch, bool, false, PLEAT__CONF_ANY,                                                 \

@@ -28,7 +28,6 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
         .arena = arena,
         .pool = pool,
         .stale = true,
-        .unchecked = !conf->check,
         .view_maps_most = conf->views,
         .view_pages_most = (pleat__space_pages(pool->space) - pool->region_pages) / 2,
     };

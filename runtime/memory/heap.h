@@ -94,9 +94,6 @@ _Static_assert(sizeof(pleat__place) == 32, "two to a cache line");
 _Static_assert(PLEAT__STREAMS <= 64, "a stream's index has 6 bits");
 
 #define PLEAT__MOST_LANES 131000u /* D199 */
-/* The lane of a place that was given out unchecked while it was in use (setting check:off): nothing
- * was taken for it and nothing is given back. */
-#define PLEAT__UNCHECKED 131071u
 
 typedef struct pleat__note {
     pleat__run run;
@@ -142,7 +139,6 @@ typedef struct pleat__heap {
                              than for any (D518) */
     bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
                              its places stay */
-    bool unchecked;       /* setting check:off */
     pleat__sharing sharing;
     uint32_t *gathered; /* chunks of a view that is being made */
     size_t gathered_capacity;
@@ -200,7 +196,6 @@ void pleat__view_unpin(pleat__arena *arena, const pleat__place *place);
 /* A place that is taken or given back, where it lies in a view; and whether that was dropped. */
 void pleat__view_use(pleat__heap *heap, const pleat__place *place);
 void pleat__view_leave(pleat__heap *heap, const pleat__place *place);
-bool pleat__view_is_dead(const pleat__place *place);
 /* Whether a request of this stream may lie there: a view is used by its own stream alone, which is
  * the one that is asked before its pages change (R17 in docs/invariants.md). */
 bool pleat__view_serves(const pleat__place *place, uint16_t stream);

@@ -200,12 +200,6 @@ void pleat__view_leave(pleat__heap *heap, const pleat__place *place)
     let_go(heap->arena, held);
 }
 
-bool pleat__view_is_dead(const pleat__place *place)
-{
-    const slice *held = slice_of(place);
-    return held != NULL && held->runs.view->dead;
-}
-
 bool pleat__view_serves(const pleat__place *place, uint16_t stream)
 {
     const slice *held = slice_of(place);

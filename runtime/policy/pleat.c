@@ -321,11 +321,6 @@ static bool alloc_in_slot(policy *self, uint32_t item, uint64_t bytes, uint16_t 
         self->served = IN_SLOT;
         return true;
     }
-    if (self->heap.unchecked && !pleat__view_is_dead(place) &&
-        !pleat__rest_holds(&self->pool, place)) {
-        place->lane = PLEAT__UNCHECKED;
-        return true;
-    }
     return alloc_in_second(self, item, bytes, stream, place);
 }
 
@@ -454,7 +449,7 @@ static inline void give_back(policy *self, const pleat__place *place)
 {
     if (__builtin_expect(place->lane == 0, 1))
         pleat__heap_give(&self->heap, place);
-    else if (place->lane != PLEAT__UNCHECKED)
+    else
         pleat__lane_give(pleat__layouts_lane(&self->learner.layouts, place->lane - 1), &self->heap,
                          place);
 }

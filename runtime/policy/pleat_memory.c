@@ -179,8 +179,6 @@ static bool count_live(void *context, pleat__place *entry)
 {
     live_places *live = context;
     live->count++;
-    if (entry->lane == PLEAT__UNCHECKED)
-        return true;
     live->granules += entry->granules;
     live->in_views += entry->several != NULL && entry->several->view != NULL;
     return true;
