@@ -175,8 +175,9 @@ typedef struct pleat__space_parts {
  * device, but their places stay theirs. All or none, and until the last place is unmapped nothing
  * of what they hold is lost; where a verb fails twice over, so that a place is lost, its chunk
  * rests for good, at all its places (`rests` says so). `parts` may be NULL. Further maps and unmaps
- * of a chunk that rests are a matter of tables. pre: each once, mapped, not imported, with no
- * quarantined place, and awake; the GPU uses none of it by the time it is reached. */
+ * of a chunk that rests are a matter of tables. PLEAT_E_DRIVER also: a place of one is quarantined.
+ * pre: each once, mapped, not imported, and awake; the GPU uses none of it by the time it is
+ * reached. */
 PLEAT_NODISCARD pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks,
                                                uint64_t count, const pleat__space_parts *parts);
 /* Whether a chunk may be laid to rest, as far as it is the space's to say; NULL may not. */

@@ -285,22 +285,30 @@ static void set_rests(pleat__space *space, pleat__chunk *chunk, bool rests)
     pthread_mutex_unlock(&space->lock);
 }
 
-static void check_awake(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
+/* With the places held: a mapper whose verb failed may have had a place of one quarantined since
+ * the caller looked. */
+static pleat_result check_awake(pleat__space *space, pleat__chunk *const *chunks, uint64_t count)
 {
+    bool stuck = false;
     pthread_mutex_lock(&space->lock);
-    for (uint64_t c = 0; c < count; c++)
+    for (uint64_t c = 0; c < count; c++) {
         PLEAT_CHECK(!chunks[c]->rests && chunks[c]->handle != 0 && chunks[c]->pooled == 0 &&
-                    !chunks[c]->imported && chunks[c]->stuck == 0);
+                    !chunks[c]->imported);
+        stuck |= chunks[c]->stuck != 0;
+    }
     pthread_mutex_unlock(&space->lock);
+    return !stuck ? PLEAT_OK
+                  : pleat__fail(PLEAT_E_DRIVER, "a verb that failed left a chunk's place unknown");
 }
 
 pleat_result pleat__space_rest(pleat__space *space, pleat__chunk *const *chunks, uint64_t count,
                                const pleat__space_parts *parts)
 {
-    runs found;
+    runs found = {0};
     pthread_rwlock_wrlock(&space->places);
-    check_awake(space, chunks, count);
-    pleat_result result = find_places(space, chunks, count, part_bytes(parts), &found);
+    pleat_result result = check_awake(space, chunks, count);
+    if (result == PLEAT_OK)
+        result = find_places(space, chunks, count, part_bytes(parts), &found);
     if (result == PLEAT_OK)
         result = unmap_all(space, &found, parts);
     set_moving(space, chunks, count, false);

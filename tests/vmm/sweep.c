@@ -476,6 +476,29 @@ static pleat_result unmap_beside(void *self, pleat_va va, uint64_t bytes)
     return beside.inner.ops->unmap(self, va, bytes);
 }
 
+/* A mapper's unmap fails after the caller has looked whether a chunk may rest. */
+static void rest_is_refused_where_a_place_is_quarantined(void **state)
+{
+    (void)state;
+    world w;
+    uint64_t page;
+    begin(&w);
+    assert_ok(pleat__space_take(w.space, 1, &page));
+    assert_ok(pleat__space_map(w.space, page, w.kept, 1));
+    assert_true(pleat__space_can_rest(w.space, w.kept[0]));
+    pleat__fault_arm(&w.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_unmap, .nth = 1});
+    assert_result(pleat__space_unmap(w.space, page, 1), PLEAT_E_DRIVER);
+    assert_result(pleat__space_rest(w.space, w.kept, 2, NULL), PLEAT_E_DRIVER);
+    assert_non_null(strstr(pleat_last_error()->text, "unknown"));
+    assert_true(!w.kept[0]->rests && !w.kept[1]->rests);
+    assert_true(pleat__space_audit(w.space));
+    assert_int_equal(pleat__space_heal(w.space), 0);
+    assert_ok(pleat__space_rest(w.space, w.kept, 2, NULL));
+    assert_ok(pleat__space_wake(w.space, w.kept, 2, NULL));
+    pleat__space_give(w.space, page, 1);
+    end(&w);
+}
+
 static void heal_by_two_threads_counts_once(void **state)
 {
     (void)state;
@@ -933,6 +956,7 @@ int main(void)
         cmocka_unit_test(sweep_move),
         cmocka_unit_test(sweep_space_create),
         cmocka_unit_test(heal_gives_orphaned_pages_back),
+        cmocka_unit_test(rest_is_refused_where_a_place_is_quarantined),
         cmocka_unit_test(heal_by_two_threads_counts_once),
         cmocka_unit_test(put_of_a_chunk_that_a_wake_has_torn_waits_for_its_place),
         cmocka_unit_test(chunk_that_was_torn_wakes_as_another),

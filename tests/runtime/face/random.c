@@ -15,7 +15,7 @@
 #define REQUESTS 96u           /* of the job's iteration: enough to be learned */
 #define SLOTS    (TENSORS + REQUESTS)
 #define STREAMS  4u
-#define CAPTURES 7u /* the stream that does */
+#define CAPTURES 7u /* the stream that does, and the one behind it that may join */
 #define STEPS    1500u
 #define TAGS     3u
 
@@ -40,6 +40,7 @@ typedef struct play {
     test_random random;
     pleat_vmm host, vmm;
     pleat_runtime *runtime;
+    FILE *nowhere;
     bool fails;  /* verbs and host memory do, now and then */
     bool failed; /* in this step */
     bool shares;
@@ -50,7 +51,7 @@ typedef struct play {
     uint32_t last[REQUESTS]; /* the request at which it is freed */
     uint32_t next;           /* request of the job */
     pleat_capture *capture;
-    bool open;
+    bool open, joined;
     uint64_t captures;       /* that have begun: their memory may wait too */
     uint64_t pauses, shared; /* that came to be */
 } play;
@@ -190,7 +191,7 @@ static void alloc_one(play *p, tensor *one, uint64_t bytes, pleat_stream stream,
     assert_ok(pleat_tag(NULL));
     if (!is_done(p, result, NO_ROOM))
         return;
-    bool piece = stream == CAPTURES;
+    bool piece = stream == CAPTURES || (stream == CAPTURES + 1 && p->joined);
     *one = (tensor){.t = t, .stream = stream, .tag = piece ? 0 : tag, .piece = piece};
     job_fill(&t);
 }
@@ -205,7 +206,9 @@ static tensor *any(play *p)
 static void call_alloc(play *p)
 {
     uint64_t most = below(p, 4) == 0 ? 24 * PAGE : 4 * PAGE;
-    pleat_stream stream = p->open && below(p, 3) == 0 ? CAPTURES : below(p, STREAMS);
+    pleat_stream stream = below(p, STREAMS);
+    if (p->open && below(p, 3) == 0)
+        stream = p->joined ? CAPTURES + below(p, 2) : CAPTURES;
     alloc_one(p, &p->tensors[below(p, TENSORS)], 1 + below(p, most), stream, below(p, TAGS));
 }
 
@@ -326,9 +329,11 @@ static void call_capture(play *p)
         pleat_result result = pleat_capture_begin(p->runtime, CAPTURES, 8 * PAGE, &p->capture);
         p->open = is_done(p, result, NO_ROOM);
         p->captures += p->open;
+    } else if (p->open && !p->joined && below(p, 2) == 0) {
+        p->joined = is_done(p, pleat_capture_add(p->runtime, p->capture, CAPTURES + 1), 0);
     } else if (p->open) {
         (void)is_done(p, pleat_capture_end(p->runtime, p->capture, NULL), 0);
-        p->open = false;
+        p->open = p->joined = false;
     } else {
         (void)is_done(p, pleat_capture_free(p->runtime, p->capture), 0);
         p->capture = NULL;
@@ -349,6 +354,45 @@ static void call_memory(play *p)
         break;
     case 3:
         (void)is_done(p, pleat_set_budget(p->runtime, p->budget / 2 + below(p, p->budget)), 0);
+        break;
+    }
+}
+
+/* What is told of the runtime, and what makes no difference to what lies in it. */
+static void call_tell(play *p)
+{
+    pleat_limits limits = {.size = sizeof limits};
+    pleat_trace *trace;
+    uint64_t most;
+    switch (below(p, 7)) {
+    case 0:
+        CHECK(p, pleat_dump(p->runtime, below(p, 2) == 0 ? PLEAT_DUMP_TEXT : PLEAT_DUMP_JSON,
+                            p->nowhere) == PLEAT_OK ||
+                     p->fails);
+        break;
+    case 1:
+        (void)is_done(p, pleat_phase(p->runtime, tags[1 + below(p, TAGS - 1)]), 0);
+        break;
+    case 2:
+        (void)pleat_reset_peaks(p->runtime);
+        break;
+    case 3:
+        if (is_done(p, pleat_limits_of(p->runtime, &limits), 0))
+            CHECK(p, limits.limit_bytes == pleat_limit_of(p->runtime));
+        break;
+    case 4:
+        if (is_done(p, pleat_record_copy(p->runtime, &trace),
+                    MAY(E_STATE) | (p->fails ? MAY(E_NO_MEMORY) : 0)))
+            pleat_trace_free(trace);
+        else if (!is_done(p, pleat_record_begin(p->runtime, NULL), MAY(E_STATE)))
+            pleat_record_end(p->runtime);
+        break;
+    case 5:
+        (void)is_done(p, pleat_add_peer(p->runtime, 1), NO_ROOM);
+        break;
+    case 6:
+        (void)is_done(p, pleat_max_microbatch(p->runtime, 1, &most),
+                      MAY(E_NOT_FOUND) | (p->policy != NULL ? MAY(E_UNSUPPORTED) : 0));
         break;
     }
 }
@@ -414,7 +458,7 @@ typedef struct call {
 
 static const call calls[] = {{call_alloc, 10},  {call_free, 8},   {call_job, 2},    {call_pause, 2},
                              {call_resume, 4},  {call_record, 3}, {call_stream, 1}, {call_share, 1},
-                             {call_capture, 1}, {call_memory, 3}, {call_walk, 1}};
+                             {call_capture, 1}, {call_memory, 3}, {call_walk, 1},   {call_tell, 1}};
 
 static void call_any(play *p)
 {
@@ -429,18 +473,30 @@ static void call_any(play *p)
 
 /* ---- rounds ---- */
 
+/* Of two devices, so that one may be the other's peer, and a clock that stands. */
+static void open_host(pleat_vmm *host)
+{
+    const pleat_host_options options = {
+        .size = sizeof options, .devices = 2, .device_bytes = 1ull << 30, .granularity = JOB_PAGE};
+    assert_ok(pleat_vmm_host(&options, host));
+    assert_ok(pleat__host_clock_set(host, 1000000000));
+}
+
 static void start(play *p, bool fails, const pleat_plan *plan)
 {
-    char conf[64];
+    static const char *const smalls[] = {"0", "4k", "64k", "1m"};
+    static const char *const views[] = {"0", "8", "24k"};
+    char conf[128];
     p->fails = fails;
-    job_host_timeless(&p->host);
+    open_host(&p->host);
     p->vmm = p->host;
     if (fails)
         assert_ok(pleat__fault_create(p->host, &p->vmm));
     p->shares = below(p, 2) == 0;
     p->budget = p->policy == NULL ? BUDGET : SEGMENTS;
-    snprintf(conf, sizeof conf, "small:4k,spill:%s,share:%s",
-             p->policy == NULL && below(p, 2) == 0 ? "host" : "off", p->shares ? "on" : "off");
+    snprintf(conf, sizeof conf, "small:%s,views:%s,spill:%s,share:%s", smalls[below(p, 4)],
+             views[below(p, 3)], p->policy == NULL && below(p, 2) == 0 ? "host" : "off",
+             p->shares ? "on" : "off");
     const pleat_runtime_options options = {.size = sizeof options,
                                            .policy = p->policy,
                                            .plan = plan,
@@ -450,6 +506,7 @@ static void start(play *p, bool fails, const pleat_plan *plan)
                                            .memory_context = p};
     assert_ok(pleat_runtime_create(p->vmm, &options, &p->runtime));
     pleat_on_freed(p->runtime, note_freed, p);
+    assert_non_null(p->nowhere = fopen("/dev/null", "w"));
 }
 
 static void stop(play *p, done *all)
@@ -462,6 +519,7 @@ static void stop(play *p, done *all)
         call_capture(p);
     for (uint32_t i = 0; i < SLOTS; i++)
         free_one(p, &p->tensors[i]);
+    fclose(p->nowhere);
     CHECK(p, pleat_empty_cache(p->runtime) == PLEAT_OK);
     pleat_stats stats = pleat_stats_of(p->runtime);
     CHECK(p, stats.live_bytes == 0 && stats.waiting_blocks == 0 && stats.waiting_bytes == 0);
@@ -574,6 +632,13 @@ static void random_calls_of_which_some_fail(void **state)
     assert_true(all.failed > 0);
 }
 
+static void random_calls_between_a_planned_jobs_of_which_some_fail(void **state)
+{
+    (void)state;
+    done all = play_rounds("failing plans", 4, PLANNED, true);
+    assert_true(all.failed > 0);
+}
+
 static void random_calls_of_other_policies(void **state)
 {
     (void)state;
@@ -587,6 +652,7 @@ int main(void)
         cmocka_unit_test(random_calls_between_a_learned_jobs),
         cmocka_unit_test(random_calls_between_a_planned_jobs),
         cmocka_unit_test(random_calls_of_which_some_fail),
+        cmocka_unit_test(random_calls_between_a_planned_jobs_of_which_some_fail),
         cmocka_unit_test(random_calls_of_other_policies),
     };
     return cmocka_run_group_tests_name("random", tests, NULL, NULL);
