@@ -167,7 +167,8 @@ PLEAT_API pleat_result pleat_set_budget(pleat_runtime *runtime, uint64_t bytes);
  * times the largest of those is said. The planner runs on the caller's thread, milliseconds with a
  * plan file, seconds with a recording; other threads wait for it as for pleat_record_copy.
  * PLEAT_E_NOT_FOUND: sizes are not known yet, or with a plan file no iteration has shown yet which
- * of them it has; or not even 1 fits. PLEAT_E_INVALID: `running` is 0. */
+ * of them it has; or not even 1 fits. PLEAT_E_INVALID: `running` is 0. PLEAT_E_UNSUPPORTED: by this
+ * policy. */
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_max_microbatch(pleat_runtime *runtime,
                                                             uint64_t running, uint64_t *most);
 /* The cap that holds now: the strictest of the budget, of what the environment leaves to the

@@ -274,6 +274,30 @@ static void tenants_who_end_before_their_children_leave_their_share(void **state
     pleat__tenant_leave(tenant);
 }
 
+static void tenants_terms_of_a_damaged_entry_leave_its_cap(void **state)
+{
+    (void)state;
+    pleat__tenant *tenant;
+    pleat__tenants *all;
+    pleat__tenant_entry entries[PLEAT__TENANTS_MOST];
+    pleat__ledger_file *file;
+    char name[64];
+    uint32_t count, priority = 1;
+    assert_ok(pleat__tenant_join(&options, &tenant));
+    assert_ok(pleat__ledger_open(&options, &file));
+    snprintf(name, sizeof name, "pleat-u%u-GPU-1.tenants", geteuid());
+    assert_ok(pleat__tenants_open(name, &all));
+    atomic_store(&file->map->slots[0].cap_bytes, UINT64_MAX);
+    assert_ok(pleat__tenants_list(all, entries, &count));
+    assert_int_equal(count, 1);
+    assert_true(entries[0].damaged);
+    assert_ok(pleat__tenants_set(all, entries[0].serial, NULL, NULL, &priority));
+    assert_ok(pleat__tenant_claim(tenant, options.device_bytes));
+    pleat__tenants_close(all);
+    pleat__ledger_close(file);
+    pleat__tenant_leave(tenant);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +307,7 @@ int main(void)
         cmocka_unit_test(tenants_whose_file_is_closed_live_on),
         cmocka_unit_test(tenants_entries_are_mended_without_the_ledgers_lock),
         cmocka_unit_test(tenants_who_end_before_their_children_leave_their_share),
+        cmocka_unit_test(tenants_terms_of_a_damaged_entry_leave_its_cap),
     };
     return cmocka_run_group_tests_name("tenants_file", tests, open_ledger_folder, NULL);
 }

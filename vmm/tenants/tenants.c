@@ -497,7 +497,9 @@ static pleat_result set(pleat__tenants *tenants, uint64_t serial, const uint64_t
     uint32_t at = find(tenants, serial, &entry);
     if (at == PLEAT__TENANTS_MOST)
         return no_tenant(serial);
-    uint64_t most = cap != NULL ? least(*cap, tenants->device_bytes) : entry.cap_bytes;
+    /* One that makes no sense has the cap that its tenant heals it to. */
+    uint64_t held = entry.damaged ? tenants->device_bytes : entry.cap_bytes;
+    uint64_t most = cap != NULL ? least(*cap, tenants->device_bytes) : held;
     uint64_t least_bytes = guarantee != NULL ? *guarantee : entry.guarantee_bytes;
     others all = sum_others(tenants->file, at, 0, tenants->device_bytes);
     PLEAT_TRY(check_guarantee(least_bytes, all.guaranteed, most, tenants->device_bytes));
