@@ -574,13 +574,17 @@ static bool is_listed(const pleat__chunk_pool *pool, uint32_t chunk)
            pool->chunks[chunk]->list != NULL && pool->chunks[chunk]->rests;
 }
 
-/* Chunks of handles on a pause's list, of all of which is held: nothing lives on them. */
-static bool find_idle(const pleat__chunk_pool *pool, pleat__chunk_set *idle, uint64_t *count)
+/* Chunks of handles on a pause's list (NULL: on any), of all of which is held: nothing lives on
+ * them. */
+static bool find_idle(const pleat__chunk_pool *pool, const void *list, pleat__chunk_set *idle,
+                      uint64_t *count)
 {
     *count = 0;
     for (size_t r = 0; r < pool->held_run_count; r++) {
         pleat__run run = pool->held_runs[r];
-        if (run.count != pool->occupancy.full || !is_listed(pool, pleat__chunk_of(pool, run.begin)))
+        if (run.count != pool->occupancy.full ||
+            !is_listed(pool, pleat__chunk_of(pool, run.begin)) ||
+            (list != NULL && handle_of(pool, run)->list != list))
             continue;
         const pleat__place place = {.run = run, .granules = run.count};
         if (pleat__chunk_set_add(idle, &place) != PLEAT_OK)
@@ -644,7 +648,7 @@ static void set_apart(pleat__chunk_pool *pool)
     pleat__chunk_set idle;
     uint64_t count;
     pleat__chunk_set_init(&idle, pool->arena, pool->occupancy.shift);
-    if (find_idle(pool, &idle, &count) && count * SPLIT_SHARE > listed_chunks(pool)) {
+    if (find_idle(pool, NULL, &idle, &count) && count * SPLIT_SHARE > listed_chunks(pool)) {
         split_listed(pool, &idle);
         leave_idle(pool, &idle);
         drop_held(pool, &idle);
@@ -709,7 +713,7 @@ void pleat__rest_leave(pleat__heap *heap, const void *list, uint64_t runs,
     give_held(pool, list);
     PLEAT_CHECK(pleat__rest_hold(heap) == PLEAT_OK);
     pleat__chunk_set_init(&idle, pool->arena, pool->occupancy.shift);
-    if (find_idle(pool, &idle, &count)) {
+    if (find_idle(pool, list, &idle, &count)) {
         leave_idle(pool, &idle);
         drop_held(pool, &idle);
     }

@@ -762,6 +762,36 @@ static void pause_asks_the_program_for_room_to_resume(void **state)
     finish(&j);
 }
 
+/* What was freed of one pause stays on its list where there was no host memory to take it out, and
+ * no room to resume; another pause that is resumed first leaves it there. */
+static void pause_leaves_what_is_idle_of_another_one(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1; nth <= 24; nth++) {
+        job j;
+        job_start(&j, "pleat", NULL, 0);
+        assert_ok(pleat_tag("weights"));
+        job_tensor kept = job_alloc(&j, 8 * JOB_PAGE, 0), freed = job_alloc(&j, 8 * JOB_PAGE, 0);
+        assert_ok(pleat_tag(NULL));
+        job_tensor other = job_alloc(&j, 8 * JOB_PAGE, 0), gone = job_alloc(&j, 8 * JOB_PAGE, 0);
+        assert_ok(pause_with(j.runtime, PLEAT_OFFLOAD_HOST, "weights"));
+        assert_ok(pleat_pause(j.runtime, NULL));
+        assert_ok(pleat_free(j.runtime, freed.address));
+        assert_ok(pleat_set_budget(j.runtime, JOB_PAGE));
+        pleat__arena_fail(nth, true);
+        assert_int_not_equal(pleat_resume(j.runtime, "weights"), PLEAT_OK);
+        pleat__arena_fail(0, false);
+        assert_ok(pleat_free(j.runtime, gone.address));
+        assert_ok(pleat_set_budget(j.runtime, 0));
+        assert_ok(pleat_resume(j.runtime, NULL));
+        job_tensor more = job_alloc(&j, 40 * JOB_PAGE, 0);
+        job_free(&j, &more);
+        job_free(&j, &kept);
+        job_free(&j, &other);
+        finish(&j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -789,6 +819,7 @@ int main(void)
         cmocka_unit_test(pause_asks_the_program_for_room_to_resume),
         cmocka_unit_test(pause_survives_each_verb_that_fails),
         cmocka_unit_test(pause_says_why_streams_cannot_be_waited_for),
+        cmocka_unit_test(pause_leaves_what_is_idle_of_another_one),
     };
     return cmocka_run_group_tests_name("pause", tests, NULL, NULL);
 }
