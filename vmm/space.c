@@ -476,18 +476,30 @@ static bool is_mapped(const pleat__space *space, uint64_t page)
     return chunk != NULL && !chunk->rests && !pleat__bit(space->stuck, page);
 }
 
-/* The first run of mapped pages at or behind `page` that is not quarantined; 0 pages: none. */
-static uint64_t next_mapped(pleat__space *space, uint64_t *page)
+static bool is_own(const pleat__space *space, uint64_t page)
+{
+    const pleat__chunk *chunk = pleat__space_page_chunk(space, page);
+    return chunk != NULL && !chunk->imported;
+}
+
+/* The first run of such pages at or behind `page`; 0 pages: none. */
+static uint64_t next_run(pleat__space *space, uint64_t *page,
+                         bool (*is)(const pleat__space *space, uint64_t page))
 {
     uint64_t pages = 0;
     pthread_mutex_lock(&space->lock);
     uint64_t top = space->window.top;
-    while (*page < top && !is_mapped(space, *page))
+    while (*page < top && !is(space, *page))
         ++*page;
-    while (*page + pages < top && is_mapped(space, *page + pages))
+    while (*page + pages < top && is(space, *page + pages))
         pages++;
     pthread_mutex_unlock(&space->lock);
     return pages;
+}
+
+uint64_t pleat__space_next_own(pleat__space *space, uint64_t *page)
+{
+    return next_run(space, page, is_own);
 }
 
 static pleat_result open_to(pleat__space *space, uint64_t page, uint64_t pages, int device)
@@ -525,11 +537,11 @@ pleat_result pleat__space_add_peer(pleat__space *space, int device)
             return PLEAT_OK;
     if (space->device_count == PLEAT__DEVICES)
         return pleat__fail(PLEAT_E_LIMIT, "%d devices have access already", PLEAT__DEVICES);
-    uint64_t page = 0, pages = next_mapped(space, &page);
+    uint64_t page = 0, pages = next_run(space, &page, is_mapped);
     /* A peer that cannot have access would have every later map refused. */
     if (pages == 0)
         PLEAT_TRY(try_access(space, device));
-    for (; pages != 0; pages = next_mapped(space, &page)) {
+    for (; pages != 0; pages = next_run(space, &page, is_mapped)) {
         PLEAT_TRY(open_to(space, page, pages, device));
         page += pages;
     }

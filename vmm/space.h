@@ -157,6 +157,9 @@ uint64_t pleat__space_heal(pleat__space *space);
 /* The chunk mapped at a page, and which of its pages that is; NULL when none is. */
 pleat__chunk *pleat__space_chunk_at(const pleat__space *space, uint64_t page,
                                     uint32_t *page_in_chunk);
+/* The first run of pages at or behind *page, where it is then, of chunks that are not another
+ * process's; how many; 0: none. */
+uint64_t pleat__space_next_own(pleat__space *space, uint64_t *page);
 
 /* What is done while chunks are laid to rest or woken: part by part, in the order of their places.
  */

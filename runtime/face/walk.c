@@ -70,28 +70,16 @@ static void visit_run(walk *w, pleat_va from, pleat_va to)
     w->done = done;
 }
 
-/* Mapped, and not another process's memory, in which nothing is allocated here. */
-static bool is_own(const pleat__space *space, uint64_t page)
-{
-    const pleat__chunk *chunk = pleat__space_chunk_at(space, page, NULL);
-    return chunk != NULL && !chunk->imported;
-}
-
+/* What another process shares is mapped, too, and nothing is allocated in it here. */
 void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
 {
     walk w = {runtime, visit, context, 0};
     pleat__space *space = runtime->space;
-    uint64_t page_bytes = pleat__space_page_bytes(space), pages = pleat__space_pages(space);
-    uint64_t left = pleat__space_stats_of(space).mapped_pages;
-    for (uint64_t page = 0; page < pages && left > 0; page++) {
-        uint64_t first = page;
-        while (page < pages && is_own(space, page))
-            page++;
-        if (page > first)
-            visit_run(&w, pleat__space_base(space) + first * page_bytes,
-                      pleat__space_base(space) + page * page_bytes);
-        left -= left < page - first ? left : page - first;
-    }
+    uint64_t page_bytes = pleat__space_page_bytes(space);
+    pleat_va base = pleat__space_base(space);
+    for (uint64_t page = 0, pages; (pages = pleat__space_next_own(space, &page)) != 0;
+         page += pages)
+        visit_run(&w, base + page * page_bytes, base + (page + pages) * page_bytes);
 }
 
 pleat_result pleat_walk(pleat_runtime *runtime, pleat_block_visitor visit, void *context)
