@@ -335,8 +335,9 @@ PLEAT_API void pleat_end_log(pleat_runtime *runtime);
  * that has not been done and none that was found there is followed, and waits for it; a runtime
  * that is destroyed does so itself. Where it fails recording goes on, and once twice as much has
  * been recorded another call, or the runtime by itself, tries again. Seconds. PLEAT_E_STATE without
- * the setting; PLEAT_E_INPUT: nothing repeats; PLEAT_E_LIMIT: no plan takes less than the job took;
- * PLEAT_E_IO: there is no folder that this user alone can write. */
+ * the setting; PLEAT_E_NOT_FOUND: nothing was allocated; PLEAT_E_INPUT: nothing repeats;
+ * PLEAT_E_LIMIT: no plan takes less than the job took; PLEAT_E_IO: there is no folder that this
+ * user alone can write. */
 PLEAT_API pleat_result pleat_keep_plan(pleat_runtime *runtime);
 
 /* Peaks restart from what is now; the counters as they were, in one step: no peak is lost. Filled

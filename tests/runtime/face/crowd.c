@@ -399,7 +399,7 @@ static void call_tell(worker *w)
     pleat_trace *trace;
     pleat_va until = 0;
     uint64_t most;
-    switch (below(w, 8)) {
+    switch (below(w, 9)) {
     case 0:
         (void)is_done(w, pleat_walk(runtime, note_block, &until), 0);
         break;
@@ -427,8 +427,12 @@ static void call_tell(worker *w)
     case 6:
         (void)is_done(w, pleat_max_microbatch(runtime, 1, &most), MAY(E_NOT_FOUND));
         break;
-    case 7:
-        pleat_end_log(runtime);
+    case 7: /* one thread at a time */
+        pleat_end_log(w->index == 0 ? runtime : NULL);
+        break;
+    case 8:
+        (void)is_done(w, pleat_keep_plan(runtime),
+                      MAY(E_STATE) | MAY(E_NOT_FOUND) | MAY(E_INPUT) | MAY(E_LIMIT));
         break;
     }
 }
@@ -522,10 +526,11 @@ static void *work(void *context)
 
 static void start_runtime(crowd *c, uint32_t r)
 {
-    char conf[160];
+    static const char *const others[RUNTIMES] = {",guarantee:2m,priority:1,keep:on",
+                                                 ",log:auto,log_ms:1", ",watermark:1m"};
+    char conf[192];
     snprintf(conf, sizeof conf, "small:4k,views:64,spill:%s,share:%s,tenants:user,grace_ms:1%s",
-             c->spills ? "host" : "off", c->shares ? "on" : "off",
-             r == 0 ? ",guarantee:2m,priority:1" : "");
+             c->spills ? "host" : "off", c->shares ? "on" : "off", others[r]);
     const pleat_runtime_options options = {.size = sizeof options,
                                            .device = (int)(r / 2),
                                            .conf = conf,
@@ -650,11 +655,18 @@ static void crowd_finds_its_tensors_where_verbs_fail(void **state)
     play_rounds("failing", 3, true);
 }
 
+/* Ledgers, kept plans and logs of this program. */
+static int open_folders(void **state)
+{
+    return open_ledger_folder(state) != 0 || setenv("XDG_CACHE_HOME", test_folder(), 1) != 0 ||
+           setenv("XDG_RUNTIME_DIR", test_folder(), 1) != 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crowd_finds_its_tensors_as_it_left_them),
         cmocka_unit_test(crowd_finds_its_tensors_where_verbs_fail),
     };
-    return cmocka_run_group_tests_name("crowd", tests, open_ledger_folder, NULL);
+    return cmocka_run_group_tests_name("crowd", tests, open_folders, NULL);
 }
