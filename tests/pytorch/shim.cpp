@@ -41,6 +41,21 @@ void the_device_stands_wherever_its_plans_name_has_it()
     std::remove(folder);
 }
 
+void a_log_that_cannot_be_written_costs_the_log_alone()
+{
+    auto allocator = make(0, "", "log_ms:5, log:/no/such/folder/run.log,share:on");
+    void *address = allocator->raw_alloc(10 * MIB);
+    CHECK(address != nullptr && fake::native.live.empty());
+    allocator->raw_delete(address);
+    /* What else is wrong with a setting is said as ever. */
+    for (const char *conf : {"log:/no/such/folder/run.log,small:none", "log_ms:0"}) {
+        allocator.reset();
+        allocator = make(0, "", conf);
+        CHECK(!thrown<c10::Error>([&] { allocator->raw_alloc(MIB); }).empty());
+    }
+    CHECK(pleat_torch::without("a:1, log:b ,log_ms:2,,c:[>:4]", "log") == "a:1,log_ms:2,,c:[>:4]");
+}
+
 void a_device_that_is_first_used_in_a_phase_is_in_it()
 {
     auto allocator = make();
@@ -937,6 +952,7 @@ const Test tests[] = {
     TEST(memory_is_given_and_taken_back),
     TEST(a_device_is_made_while_another_is_being_made),
     TEST(the_device_stands_wherever_its_plans_name_has_it),
+    TEST(a_log_that_cannot_be_written_costs_the_log_alone),
     TEST(a_device_that_is_first_used_in_a_phase_is_in_it),
     TEST(a_device_that_cannot_be_set_up_keeps_nothing),
     TEST(counters_and_peaks_begin_again_when_they_are_reset),

@@ -28,10 +28,11 @@ struct Ended {
     }
 };
 
-std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0, const std::string &plan = "")
+std::unique_ptr<Allocator, Ended> make(uint64_t budget = 0, const std::string &plan = "",
+                                       const std::string &conf = "share:on")
 {
     Settings settings;
-    settings.conf = "share:on";
+    settings.conf = conf;
     settings.plan = plan;
     settings.budget_bytes = budget;
     settings.record = 1;

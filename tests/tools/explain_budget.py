@@ -127,17 +127,34 @@ class Budget(unittest.TestCase):
         rungs = self.told(self.recording(sums=20 * MIB, sums_behind=True), 1 << 40)["rungs"]
         self.assertEqual(rungs[0]["live_bytes"], WEIGHTS + 4 * SAVED + 4 * OUTPUT + OUTPUT)
 
-    def test_a_recording_that_ends_in_backward(self):
-        # Two blocks of four had their second runs: what the iteration before it says holds.
-        made = Recording()
-        for i in range(3):
-            made.iteration(i, (SAVED,) * BLOCKS)
-        whole = self.told(self.written(made), 1 << 40)
-        self.assertEqual(len(whole["blocks"]), BLOCKS)
-        made.iteration(3, (SAVED,) * BLOCKS)
-        last = max(i for i, event in enumerate(made.events) if event["user_metadata"] == "iter=3;phase=block.2.again")
-        del made.events[last + 1:]
-        self.assertEqual(self.told(self.written(made), 1 << 40)["blocks"], whole["blocks"])
+    def test_a_recording_that_ends_in_an_iteration(self):
+        """What the iteration before it says holds, where fewer blocks have had their second runs."""
+        cases = {
+            # Two blocks of four had their second runs.
+            "in backward": dict(ends="block.2.again"),
+            # No forward waits for its second run, but the second microbatch is missing.
+            "between microbatches": dict(ends="block.0.again", microbatches=2),
+            # All had them, the last one not to its end.
+            "in the last second run": dict(ends="block.0.again"),
+            # The iteration before it has as many forwards that are never run again.
+            "behind an evaluation": dict(ends="block.2.again", evaluated=True),
+        }
+        for name, case in cases.items():
+            made = Recording()
+            microbatches = case.get("microbatches", 1)
+            for i in range(3):
+                made.iteration(i, (SAVED,) * BLOCKS, microbatches=microbatches)
+                if case.get("evaluated"):
+                    made.iteration(i, (SAVED,) * BLOCKS, again=False)
+            whole = self.told(self.written(made), 1 << 40)
+            self.assertEqual([block["saved_bytes"] for block in whole["blocks"]], [microbatches * SAVED] * BLOCKS)
+            made.iteration(3, (SAVED,) * BLOCKS)
+            label = "iter=3;phase=" + case["ends"]
+            last = min(i for i, event in enumerate(made.events) if event["user_metadata"] == label)
+            if microbatches == 1:
+                del made.events[last + 1:]
+            with self.subTest(name):
+                self.assertEqual(self.told(self.written(made), 1 << 40)["blocks"], whole["blocks"])
 
     def test_the_choice_is_the_first_that_fits(self):
         path = self.recording()
@@ -180,6 +197,18 @@ class Budget(unittest.TestCase):
             made.label = "iter=%d;phase=B" % i
             made.give(saved)
             made.give(output)
+        self.assert_read_in_time(made)
+
+    def test_many_iterations_behind_it_are_gone_through_once(self):
+        made = Recording()
+        made.iteration(0, (SAVED,) * BLOCKS)
+        for i in range(1, 40000):  # an evaluation: nothing is computed again
+            made.label = "iter=%d;phase=block.4095" % i
+            made.give(made.take(OUTPUT))
+        self.assert_read_in_time(made)
+
+    def assert_read_in_time(self, made):
+        """Held against reading the recording, in processor time."""
         path = self.written(made)
 
         def seconds(*command):
@@ -188,7 +217,7 @@ class Budget(unittest.TestCase):
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             self.assertEqual(process.returncode, 0)
-            return used.ru_utime
+            return used.ru_utime + used.ru_stime
 
         self.assertLess(seconds("explain", "--budget", "1GiB"), 5 * seconds("import"))
 

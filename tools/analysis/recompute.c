@@ -164,20 +164,30 @@ static void add_pass(recompute *r, uint32_t *of_number, const run *forward, cons
         (recompute_pass){*index - 1, forward->end, again->begin, again->end, NONE};
 }
 
+/* One more than the highest number of a block. */
+static uint32_t numbers_of(const runs *found)
+{
+    uint32_t numbers = 0;
+    for (size_t i = 0; i < found->count; i++)
+        if (found->all[i].at.block >= numbers)
+            numbers = found->all[i].at.block + 1;
+    return numbers;
+}
+
 /* The second runs of a block, in order, belong to its forwards, in order. */
 static pleat_result pair_runs(recompute *r, const runs *found)
 {
-    uint32_t *of_number = pleat__arena_calloc(r->arena, RECOMPUTE_BLOCKS_MOST, sizeof *of_number);
-    waiting *of_block = pleat__arena_calloc(r->arena, RECOMPUTE_BLOCKS_MOST, sizeof *of_block);
+    uint32_t numbers = numbers_of(found);
+    uint32_t *of_number = pleat__arena_calloc(r->arena, numbers, sizeof *of_number);
+    waiting *of_block = pleat__arena_calloc(r->arena, numbers, sizeof *of_block);
     uint32_t *next = pleat__arena_calloc(r->arena, found->count, sizeof *next);
     r->passes = pleat__arena_calloc(r->arena, found->count, sizeof *r->passes);
-    r->blocks = pleat__arena_calloc(r->arena, RECOMPUTE_BLOCKS_MOST, sizeof *r->blocks);
+    r->blocks = pleat__arena_calloc(r->arena, numbers, sizeof *r->blocks);
     if (of_number == NULL || of_block == NULL || next == NULL || r->passes == NULL ||
         r->blocks == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %zu passes", found->count);
-    for (uint32_t b = 0; b < RECOMPUTE_BLOCKS_MOST; b++)
+    for (uint32_t b = 0; b < numbers; b++)
         of_block[b].first = NONE;
-    r->block_count = r->pass_count = 0;
     for (uint32_t i = 0; i < found->count; i++) {
         const run *at = &found->all[i];
         if (!at->at.again) {
@@ -196,50 +206,62 @@ static pleat_result pair_runs(recompute *r, const runs *found)
 
 /* ---- the iteration ---- */
 
+static bool has_again(const runs *found)
+{
+    for (size_t i = 0; i < found->count; i++)
+        if (found->all[i].at.again)
+            return true;
+    return false;
+}
+
 /* Looks at the m-th from mark to mark, the last of which ends with the recording; without marks the
- * whole recording is one. *unpaired: forwards without a second run. */
-static pleat_result look_at(recompute *r, uint32_t m, runs *found, uint32_t *unpaired)
+ * whole recording is one. */
+static pleat_result look_at(recompute *r, uint32_t m, runs *found)
 {
     const pleat__requests *q = &r->requests;
     r->begin = q->mark_count > 0 ? q->marks[m - 1] : 0;
     r->end = m < q->mark_count ? q->marks[m] : q->event_count;
     pleat__arena_free(r->arena, r->passes);
     pleat__arena_free(r->arena, r->blocks);
+    r->passes = NULL;
+    r->blocks = NULL;
+    r->block_count = r->pass_count = 0;
     PLEAT_TRY(find_runs(r, r->begin, r->end, found));
-    PLEAT_TRY(pair_runs(r, found));
-    *unpaired = 0;
-    for (size_t i = 0; i < found->count; i++)
-        *unpaired += !found->all[i].at.again;
-    *unpaired -= r->pass_count;
-    return PLEAT_OK;
+    return has_again(found) ? pair_runs(r, found) : PLEAT_OK;
 }
 
 /* Goes back from *m to the last one whose blocks are computed again; 0: none is. */
-static pleat_result go_back(recompute *r, uint32_t *m, runs *found, uint32_t *unpaired)
+static pleat_result go_back(recompute *r, uint32_t *m, runs *found)
 {
     for (r->block_count = 0; *m > 0; --*m) {
-        PLEAT_TRY(look_at(r, *m, found, unpaired));
+        PLEAT_TRY(look_at(r, *m, found));
         if (r->block_count > 0)
             break;
     }
     return PLEAT_OK;
 }
 
-/* The last one whose blocks are computed again. Where the recording ends within backward, more
- * forwards wait for their second runs than in the one before it, which is taken then. */
+/* Whether the recording ends in a block's second run. */
+static bool ends_within(const recompute *r)
+{
+    return r->passes[r->pass_count - 1].again_end == r->end;
+}
+
+/* The last one whose blocks are computed again. Where the recording ends within its backward, or
+ * between two of its microbatches, fewer blocks were computed again than in the one before it,
+ * which is taken then. */
 static pleat_result find_iteration(recompute *r)
 {
     runs found = {.all = NULL};
-    uint32_t unpaired, unpaired_before,
-        last = r->requests.mark_count > 0 ? r->requests.mark_count : 1;
-    PLEAT_TRY(go_back(r, &last, &found, &unpaired));
-    uint32_t before = last;
-    if (last > 0 && last == r->requests.mark_count && unpaired > 0) {
-        before--;
-        PLEAT_TRY(go_back(r, &before, &found, &unpaired_before));
-        if (before == 0 || unpaired_before >= unpaired)
-            PLEAT_TRY(look_at(r, last, &found, &unpaired));
+    uint32_t last = r->requests.mark_count > 0 ? r->requests.mark_count : 1;
+    PLEAT_TRY(go_back(r, &last, &found));
+    if (last > 0 && last == r->requests.mark_count) {
+        uint32_t before = last - 1, passes = r->pass_count - ends_within(r);
+        PLEAT_TRY(go_back(r, &before, &found));
+        if (before == 0 || passes >= r->pass_count)
+            PLEAT_TRY(look_at(r, last, &found));
     }
+    pleat__arena_free(r->arena, found.all);
     if (last > 0)
         return PLEAT_OK;
     return pleat__fail(PLEAT_E_NOT_FOUND,
@@ -531,14 +553,6 @@ static pleat_result note_lasting(recompute *r)
 }
 
 /* ---- iterations before it ---- */
-
-static bool has_again(const runs *found)
-{
-    for (size_t i = 0; i < found->count; i++)
-        if (found->all[i].at.again)
-            return true;
-    return false;
-}
 
 /* The most that an iteration before it had live besides what persists, from its first block on:
  * what comes before that may be there once, the model's making for instance. */

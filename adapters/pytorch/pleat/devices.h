@@ -391,7 +391,7 @@ class Devices
         options.memory_context = &device;
         options.early_callback = run_callbacks;
         pleat_runtime *made = nullptr;
-        if (pleat_runtime_create(driver, &options, &made) != PLEAT_OK)
+        if (create_runtime(driver, options, &made) != PLEAT_OK)
             throw_last("make a runtime");
         std::unique_ptr<pleat_runtime, decltype(&pleat_runtime_destroy)> kept(
             made, pleat_runtime_destroy);

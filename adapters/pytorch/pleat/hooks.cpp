@@ -51,7 +51,7 @@ pleat_runtime *make(int index)
         device.plan = pleat_torch::read_plan(settings, index, first_used < 0);
     pleat_runtime_options options = pleat_torch::options_of(settings, index, device.plan);
     pleat_runtime *made = nullptr;
-    if (pleat_runtime_create(vmm, &options, &made) != PLEAT_OK)
+    if (pleat_torch::create_runtime(vmm, options, &made) != PLEAT_OK)
         pleat_torch::fail_last("make a runtime");
     std::unique_ptr<pleat_runtime, decltype(&pleat_runtime_destroy)> kept(made,
                                                                           pleat_runtime_destroy);

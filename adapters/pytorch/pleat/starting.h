@@ -5,6 +5,9 @@
 #ifndef PLEAT_TORCH_STARTING_H
 #define PLEAT_TORCH_STARTING_H
 
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <unistd.h>
 
@@ -78,6 +81,40 @@ inline pleat_runtime_options options_of(const Settings &settings, int device,
     options.budget_bytes = settings.budget_bytes;
     options.conf = settings.conf.empty() ? nullptr : settings.conf.c_str();
     return options;
+}
+
+/* Settings, "key:value,...", without the one of that name. */
+inline std::string without(const std::string &conf, const std::string &key)
+{
+    std::string rest;
+    for (size_t at = 0, end; at < conf.size(); at = end + 1) {
+        end = std::min(conf.find(',', at), conf.size());
+        std::string one = conf.substr(at, end - at);
+        size_t begin = one.find_first_not_of(' ');
+        if (begin != std::string::npos && one.compare(begin, key.size() + 1, key + ":") == 0)
+            continue;
+        rest += (rest.empty() ? "" : ",") + one;
+    }
+    return rest;
+}
+
+/* A device's runtime. Where its log cannot be written, on a full disk say, the job runs without it,
+ * and a line says so. */
+inline pleat_result create_runtime(const pleat_vmm &vmm, pleat_runtime_options options,
+                                   pleat_runtime **out)
+{
+    pleat_result result = pleat_runtime_create(vmm, &options, out);
+    const char *given = options.conf != nullptr ? options.conf : std::getenv("PLEAT_CONF");
+    std::string conf = without(given != nullptr ? given : "", "log");
+    if (result != PLEAT_E_IO || given == nullptr || conf == given)
+        return result;
+    std::string wrong = pleat_last_error()->text;
+    options.conf = conf.c_str();
+    result = pleat_runtime_create(vmm, &options, out);
+    if (result == PLEAT_OK)
+        std::fprintf(stderr, "pleat: %s: there is no log of device %d\n", wrong.c_str(),
+                     options.device);
+    return result;
 }
 
 inline void begin_record(const Settings &settings, pleat_runtime *runtime)
