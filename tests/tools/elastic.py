@@ -343,8 +343,8 @@ class Elastic(unittest.TestCase):
         self.assertIn("--step is of x in --fit", self.refused("plan", plan, "--at", "3", "--step", "1"))
         out = self.path("refused")
         for option in (["--max", "8"], ["--x", "2"], ["-o", out], ["--dump", out],
-                       ["--algorithm", "size"], ["--chunk", "4MiB"], ["--max-maps", "9"], ["--no-fold"],
-                       ["--no-recipe"], ["--lane-margin", "2"], ["--device", "1"]):
+                       ["--algorithm", "size"], ["--chunk", "4MiB"], ["--no-fold"], ["--no-recipe"],
+                       ["--device", "1"]):
             self.assertIn("is a plan: %s is for making one" % option[0],
                           self.refused("plan", plan, "--at", "3", *option))
         self.assertFalse(os.path.exists(out))

@@ -233,33 +233,6 @@ class Weave(here.Folder):
         self.assertEqual(self.allocated(), [[1024, 2048]] * 4 + [[4096, 8192]] * 4
                          + [[1024, 2048]] * 4)
 
-    def test_draw_takes_any_whole_iteration_of_any(self):
-        small = self.recorded("a", lambda n: [1024, 2048])
-        large = self.recorded("b", lambda n: [4096 + n])
-        drawn = ("draw", small, large, "--iterations", "40", "-o", self.path("out"))
-        for seed in "12":
-            done = self.weave(*drawn, "--seed", seed)
-            self.assertEqual(done.returncode, 0, done.stdout)
-            sizes = self.allocated()
-            self.assertEqual(len(sizes), 40)
-            self.assertEqual(sizes[0], [1024, 2048])
-            # Of four iterations the first and the last are left out.
-            self.assertEqual({tuple(row) for row in sizes}, {(1024, 2048), (4097,), (4098,)})
-        first = open_read(self.path("out"))
-        self.weave(*drawn, "--seed", "2")
-        self.assertEqual(open_read(self.path("out")), first)
-
-    def test_vary_draws_lengths_between_those_recorded(self):
-        one = self.recorded("a", lambda n: [512, 1000 * (n + 1), 3000 * (n + 1) + 7])
-        done = self.weave("vary", one, "--iterations", "60", "-o", self.path("out"))
-        self.assertEqual(done.returncode, 0, done.stdout)
-        sizes = self.allocated()
-        self.assertEqual(len(sizes), 60)
-        self.assertGreater(len({tuple(row) for row in sizes}), 20)
-        for fixed, length, line in sizes:
-            self.assertEqual((fixed, line), (512, 3 * length + 7))
-            self.assertTrue(1000 <= length <= 4000)
-
     def test_add_keeps_a_tensor_more(self):
         one = self.recorded("a", lambda n: [1024, 2048])
         for where, expected in (((), [[1024, 2048]] * 4),
@@ -283,9 +256,9 @@ class Weave(here.Folder):
         os.mkdir(self.path("folder"))
         for line, code, part in (
             (["resume", one, "-o", one], 2, "a is read, and would be overwritten"),
-            (["resume", one, "--seed", "2"], 2, "resume takes no --seed"),
+            (["resume", one, "--iterations", "2"], 2, "resume takes no --iterations"),
             (["add", one, "--every", "2"], 2, "add takes no --every"),
-            (["vary", one, "--bytes", "2"], 2, "vary takes no --bytes"),
+            (["switch", one, "--bytes", "2"], 2, "switch takes no --bytes"),
             (["switch", one, "--iterations", "2"], 1, "it begins with 3 that were recorded"),
             (["resume", one, "-o", self.path("folder")], 1, "folder"),
         ):

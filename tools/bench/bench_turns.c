@@ -32,6 +32,7 @@
 
 #define MOST_LAYERS  1024u
 #define WARM_UP      8
+#define WIDTH        4096u          /* of a layer */
 #define DEVICE_BYTES (80ull << 30)  /* of the host backend */
 #define PIECE_BYTES  (256ull << 20) /* of what the borrower asks for at once */
 #define WORKSPACE    (32ull << 20)  /* cuBLAS's on an H100, for a thread */
@@ -71,7 +72,7 @@ typedef struct borrower {
 
 typedef struct turns_bench {
     bool cuda, json, varies;
-    uint32_t device, layer_count, rows, width, turns, seed, evaluated, every, iterations;
+    uint32_t device, layer_count, rows, turns, seed, evaluated, every, iterations;
     uint64_t budget_bytes;
     pleat_vmm backend, vmm;
     timed_vmm timed;
@@ -111,9 +112,9 @@ static pleat_result give(turns_bench *b, pleat_va address)
     return pleat_free(b->runtime, address);
 }
 
-static uint64_t weight_bytes(const turns_bench *b)
+static uint64_t weight_bytes(void)
 {
-    return (uint64_t)b->width * b->width * sizeof(float);
+    return (uint64_t)WIDTH * WIDTH * sizeof(float);
 }
 
 /* An activation: of all rows or, in an iteration in which they vary, of a quarter and more. */
@@ -123,7 +124,7 @@ static uint64_t draw_bytes(turns_bench *b)
     b->random = b->random * 6364136223846793005u + 1442695040888963407u;
     if (b->varies && ++b->iterations % b->every == 0)
         rows = rows / 4 + (b->random >> 33) % (rows - rows / 4 + 1);
-    return (rows > 0 ? rows : 1) * b->width * sizeof(float);
+    return (rows > 0 ? rows : 1) * WIDTH * sizeof(float);
 }
 
 /* What multiplies first takes it, and keeps it. */
@@ -155,7 +156,7 @@ static pleat_result go_back(turns_bench *b, uint32_t l, uint64_t bytes)
     PLEAT_TRY(take(b, bytes, &hidden));
     PLEAT_TRY(give(b, b->layers[l].hidden));
     PLEAT_TRY(take_workspace(b, &b->workspaces[1]));
-    PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].gradient));
+    PLEAT_TRY(take(b, weight_bytes(), &b->layers[l].gradient));
     if (l > 0)
         PLEAT_TRY(take(b, bytes, &input));
     PLEAT_TRY(give(b, hidden));
@@ -202,8 +203,8 @@ static pleat_result update(turns_bench *b)
 {
     for (uint32_t l = 0; l < b->layer_count && !b->has_states; l++) {
         PLEAT_TRY(take(b, sizeof(float), &b->layers[l].step));
-        PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].first_moment));
-        PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].second_moment));
+        PLEAT_TRY(take(b, weight_bytes(), &b->layers[l].first_moment));
+        PLEAT_TRY(take(b, weight_bytes(), &b->layers[l].second_moment));
     }
     b->has_states = true;
     return pleat_mark(b->runtime);
@@ -223,7 +224,7 @@ static pleat_result iterate(turns_bench *b)
 
 static pleat_result evaluate(turns_bench *b)
 {
-    PLEAT_TRY(go_forward(b, (uint64_t)b->evaluated * b->width * sizeof(float)));
+    PLEAT_TRY(go_forward(b, (uint64_t)b->evaluated * WIDTH * sizeof(float)));
     for (uint32_t l = 0; l < b->layer_count; l++) {
         PLEAT_TRY(give(b, b->layers[l].input));
         PLEAT_TRY(give(b, b->layers[l].hidden));
@@ -243,7 +244,7 @@ static pleat_result begin_trainer(turns_bench *b)
     PLEAT_TRY(timed_vmm_begin(b->backend, b->arena, &b->timed, &b->vmm));
     PLEAT_TRY(pleat_runtime_create(b->vmm, &options, &b->runtime));
     for (uint32_t l = 0; l < b->layer_count; l++)
-        PLEAT_TRY(take(b, weight_bytes(b), &b->layers[l].weight));
+        PLEAT_TRY(take(b, weight_bytes(), &b->layers[l].weight));
     for (int i = 0; i < WARM_UP; i++)
         PLEAT_TRY(iterate(b));
     return PLEAT_OK;
@@ -464,7 +465,6 @@ static int parse(turns_bench *b, int argc, char **argv)
         OPTION_BACKEND(&backend),
         OPTION_COUNT('\0', "device", &b->device, "N", 0, UINT8_MAX, "which device (0)"),
         OPTION_COUNT('l', "layers", &b->layer_count, "N", 1, MOST_LAYERS, "layers (64)"),
-        OPTION_COUNT('w', "width", &b->width, "N", 1, 65536, "a layer's width (4096)"),
         OPTION_COUNT('r', "rows", &b->rows, "N", 1, 1048576, "rows of an iteration (8192)"),
         OPTION_COUNT('e', "evaluate", &b->evaluated, "N", 1, 1048576,
                      "rows that were evaluated before: what another tenant gets then"),
@@ -513,8 +513,7 @@ static pleat_result in_own_ledger(turns_bench *b)
 int bench_turns(int argc, char **argv)
 {
     static turns_bench b;
-    b = (turns_bench){
-        .layer_count = 64, .rows = 8192, .width = 4096, .turns = 5, .seed = 1, .every = 1};
+    b = (turns_bench){.layer_count = 64, .rows = 8192, .turns = 5, .seed = 1, .every = 1};
     int code = parse(&b, argc, argv);
     if (code != CLI_GO_ON)
         return code;

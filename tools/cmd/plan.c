@@ -513,12 +513,16 @@ static const char *made_with(const struct arguments *arguments)
         const char *name;
         bool given;
     } all[] = {
-        {"--x", arguments->names.count > 0},        {"--max", arguments->largest != NULL},
-        {"-o", arguments->output != NULL},          {"--dump", arguments->dump != NULL},
-        {"--algorithm", wanted->algorithm != NULL}, {"--chunk", wanted->chunk_bytes != 0},
-        {"--max-maps", wanted->max_maps != 0},      {"--no-fold", wanted->no_fold},
-        {"--no-recipe", wanted->no_recipe},         {"--lane-margin", wanted->lane_margin > 0},
-        {"--device", arguments->device != NULL},    {"--no-replay", arguments->no_replay},
+        {"--x", arguments->names.count > 0},
+        {"--max", arguments->largest != NULL},
+        {"-o", arguments->output != NULL},
+        {"--dump", arguments->dump != NULL},
+        {"--algorithm", wanted->algorithm != NULL},
+        {"--chunk", wanted->chunk_bytes != 0},
+        {"--no-fold", wanted->no_fold},
+        {"--no-recipe", wanted->no_recipe},
+        {"--device", arguments->device != NULL},
+        {"--no-replay", arguments->no_replay},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].given)
@@ -680,13 +684,9 @@ int cli_plan(int argc, char **argv)
                       "with --no-fold: search for a lower placement, about as long\n"
                       "(0.5); 0: one pass"),
         OPTION_CHUNK('c', "chunk", &wanted->chunk_bytes, "of physical memory (2MiB)"),
-        OPTION_COUNT('\0', "max-maps", &wanted->max_maps, "N", 1, UINT32_MAX,
-                     "most aliased pages; each costs 4 KiB of host memory"),
         OPTION_FLAG('\0', "no-fold", &no_fold, "contiguous placement only"),
         OPTION_FLAG('\0', "no-recipe", &no_recipe,
                     "lanes for sizes that differ, also where they follow a number"),
-        OPTION_NUMBER('\0', "lane-margin", &wanted->lane_margin, "N", 1, 100,
-                      "room in lanes over what dynamic requests were seen to need (1.15)"),
         OPTION_DEVICE(&arguments.device),
         OPTION_LIST('\0', "x", &arguments.names, 1, UINT32_MAX,
                     "what x is in each trace: a microbatch, a length"),

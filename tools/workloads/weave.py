@@ -1,30 +1,23 @@
 #!/usr/bin/env python3
-"""Makes one long recording from short ones: of a job that changes its microbatch or its length. Or
-the recording of a job that keeps a tensor more, or is continued.
+"""Makes one long recording from short ones, of a job that changes its microbatch. Or the recording of a
+job that keeps a tensor more, or is continued.
 
     weave.py switch A.pickle.gz B.pickle.gz ... --every 20 --iterations 120 -o OUT.pickle.gz
-    weave.py draw A.pickle.gz B.pickle.gz ... --iterations 100 --seed 1 -o OUT.pickle.gz
-    weave.py vary A.pickle.gz --iterations 200 --seed 1 -o OUT.pickle.gz
     weave.py add A.pickle.gz --bytes 8500000 --iteration 1 -o OUT.pickle.gz
     weave.py resume A.pickle.gz -o OUT.pickle.gz
 
 `switch` begins as A does, and then repeats the last iteration but one of each recording in turn; the
-recordings are of the same job with different microbatches. `draw` begins with A's first iteration, and
-each later one is any iteration of any recording but their first and last: of microbatches that come
-in another number each time, or of rollouts between the steps. `vary` takes one recording whose
-iterations differ only in their sizes, writes each size as a + b * x (x: the length), and draws a
-new x every iteration, between the least and the largest recorded. What one iteration leaves live
-and the next frees is freed in the order in which it was allocated, whichever recording both are of. `add` is A with a tensor more that is never freed: the job's first
-one, or allocated where iteration N begins. `resume` is A continued from a checkpoint: what the first two
-iterations allocate and nothing frees, the optimizer's states, is there before them.
+recordings are of the same job with different microbatches. What one iteration leaves live and the next
+frees is freed in the order in which it was allocated, whichever recording both are of. `add` is A with a
+tensor more that is never freed: the job's first one, or allocated where iteration N begins. `resume` is A
+continued from a checkpoint: what the first two iterations allocate and nothing frees, the optimizer's
+states, is there before them.
 """
 
 import argparse
 import gzip
-import math
 import os
 import pickle
-import random
 import re
 import zlib
 
@@ -193,12 +186,6 @@ class Writer:
         return recording.write({"segments": [], "device_traces": [self.events]}, path)
 
 
-def begins_with(options, recorded):
-    if options.iterations < recorded:
-        raise SystemExit("weave.py: --iterations %d: it begins with %d that were recorded"
-                         % (options.iterations, recorded))
-
-
 def switch(options):
     bodies = []
     for path in options.recordings:
@@ -211,63 +198,11 @@ def switch(options):
     writer = Writer()
     writer.beginning([start] + iterations[:-1])
     done = len(iterations) - 1
-    begins_with(options, done)
+    if options.iterations < done:
+        raise SystemExit("weave.py: --iterations %d: it begins with %d that were recorded" % (options.iterations, done))
     for n in range(done, options.iterations):
         body = bodies[n // options.every % len(bodies)]
         writer.body(body, body.sizes())
-    return writer
-
-
-def draw(options):
-    bodies = []
-    for path in options.recordings:
-        start, iterations = load(path)
-        bodies += [Body(before, events) for before, events in zip(iterations[:-2], iterations[1:-1])]
-    start, iterations = load(options.recordings[0])
-    writer = Writer()
-    writer.beginning([start] + iterations[:1])
-    chosen = random.Random(options.seed)
-    for _ in range(options.iterations - 1):
-        body = chosen.choice(bodies)
-        writer.body(body, body.sizes())
-    return writer
-
-
-def fit(bodies):
-    """sizes -> (a, b) in fractions of the reference size, exact over all bodies."""
-    sizes = [body.sizes() for body in bodies]
-    if len(set(map(len, sizes))) != 1:
-        raise SystemExit("weave.py: the iterations differ in more than their sizes")
-    widest = max(range(len(sizes[0])), key=lambda i: max(s[i] for s in sizes))
-    xs = [s[widest] for s in sizes]
-    low, high = xs.index(min(xs)), xs.index(max(xs))
-    span = xs[high] - xs[low]
-    if span == 0:
-        raise SystemExit("weave.py: no size changes from iteration to iteration")
-    lines = []
-    for i in range(len(sizes[0])):
-        a, rise = sizes[low][i], sizes[high][i] - sizes[low][i]
-        for s, x in zip(sizes, xs):
-            if s[i] * span != a * span + rise * (x - xs[low]):
-                raise SystemExit("weave.py: request %d is no line in the length" % i)
-        lines.append((a, rise))
-    # The step between lengths at which every size is whole.
-    step = span // math.gcd(span, *(rise for _, rise in lines))
-    return lines, xs[low], span, step
-
-
-def vary(options):
-    start, iterations = load(options.recordings[0])
-    pairs = list(zip(iterations[:-1], iterations[1:]))[1:]
-    bodies = [Body(before, events) for before, events in pairs]
-    lines, low, span, step = fit(bodies)
-    writer = Writer()
-    begins_with(options, 2)
-    writer.beginning([start] + iterations[:2])
-    draw = random.Random(options.seed)
-    for _ in range(options.iterations - 2):
-        x = draw.randrange(0, span // step + 1) * step
-        writer.body(bodies[0], [a + rise * x // span for a, rise in lines])
     return writer
 
 
@@ -313,8 +248,7 @@ def resume(options):
 # Options that only some ways take -> those, and the value without them.
 OWN = {
     "every": (("switch",), 20),
-    "iterations": (("switch", "draw", "vary"), 200),
-    "seed": (("draw", "vary"), 1),
+    "iterations": (("switch",), 200),
     "bytes": (("add",), 512),
     "iteration": (("add",), None),
 }
@@ -330,20 +264,19 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    ways = {"switch": switch, "draw": draw, "vary": vary, "add": add, "resume": resume}
+    ways = {"switch": switch, "add": add, "resume": resume}
     parser.add_argument("how", choices=list(ways))
     parser.add_argument(
-        "recordings", nargs="+", metavar="RECORDING", help="snapshots of torch; switch and draw take several"
+        "recordings", nargs="+", metavar="RECORDING", help="a snapshot of torch; switch takes several"
     )
     whole = {"type": positive, "metavar": "N"}
     parser.add_argument("--every", help="switch: iterations before one [20]", **whole)
-    parser.add_argument("--iterations", help="switch, draw, vary: in all [200]", **whole)
-    parser.add_argument("--seed", type=int, metavar="N", help="draw, vary: of what is drawn [1]")
+    parser.add_argument("--iterations", help="switch: in all [200]", **whole)
     parser.add_argument("--bytes", help="add: of the tensor that is added [512]", **whole)
     parser.add_argument("--iteration", type=int, metavar="N", help="add: the iteration that it comes in, from 0 on")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="a .pickle.gz")
     options = parser.parse_args()
-    if options.how not in ("switch", "draw") and len(options.recordings) != 1:
+    if options.how != "switch" and len(options.recordings) != 1:
         parser.error("%s takes one recording" % options.how)
     for name, (takers, default) in OWN.items():
         if getattr(options, name) is None:
