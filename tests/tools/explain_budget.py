@@ -26,12 +26,14 @@ class Recording(made_up.Job):
     def __init__(self):
         super().__init__(seed=0)
 
-    def iteration(self, number, saved, again=True, microbatches=1, attention=0, sums=0, sums_behind=False):
+    def iteration(self, number, saved, again=True, microbatches=1, attention=0, sums=0, sums_behind=False,
+                  handed=False):
         """`attention`: of what a block saves, what attention leaves. `sums`: a workspace in the operator that reads what
-        a block saves, whose result lasts; with `sums_behind` in the next one."""
+        a block saves, whose result lasts; with `sums_behind` in the next one. `handed`: the next block's gradient is
+        made of this one's, before the workspace comes."""
         biases = []
         for _ in range(microbatches):
-            outputs = []
+            outputs, following = [], None
             for b in range(BLOCKS):
                 self.label = "iter=%d;phase=block.%d" % (number, b)
                 work = self.take(WORK)
@@ -51,14 +53,18 @@ class Recording(made_up.Job):
                         self.label = self.label[:-len(".attention")]
                     self.give(work)
                 self.label = "iter=%d;phase=B" % number
-                gradient = self.take(OUTPUT)
+                gradient = following or self.take(OUTPUT)
+                work = self.take(WORK) if handed else None
                 for one in kept or ():
                     self.give(one)
+                following = self.take(OUTPUT) if handed and b > 0 else None
                 if sums_behind:
                     self.give(gradient)
                 if sums:
                     biases.append(self.take(512))
                     self.give(self.take(sums))
+                if work:
+                    self.give(work)
                 if not sums_behind:
                     self.give(gradient)
                 self.give(outputs.pop())
@@ -126,6 +132,9 @@ class Budget(unittest.TestCase):
         self.assertEqual(rungs[-1]["live_bytes"], WEIGHTS + SAVED + 4 * OUTPUT + WORK)
         rungs = self.told(self.recording(sums=20 * MIB, sums_behind=True), 1 << 40)["rungs"]
         self.assertEqual(rungs[0]["live_bytes"], WEIGHTS + 4 * SAVED + 4 * OUTPUT + OUTPUT)
+        # What backward hands on is another operator's: the one before it is over.
+        rungs = self.told(self.recording(sums=20 * MIB, handed=True), 1 << 40)["rungs"]
+        self.assertEqual(rungs[0]["live_bytes"], WEIGHTS + 4 * SAVED + 4 * OUTPUT + OUTPUT + WORK)
 
     def test_a_recording_that_ends_in_an_iteration(self):
         """What the iteration before it says holds, where fewer blocks have had their second runs."""
