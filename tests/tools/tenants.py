@@ -66,6 +66,7 @@ class Tenants(unittest.TestCase):
         text = self.tenants()
         for word in ("host-0", "140.000 GiB", "first", "second", "20.000", "guarantee", "borrows"):
             self.assertIn(word, text)
+        self.assertTrue(text.startswith("host-0: "), text)  # of a group's it would be said
         self.assertEqual(self.tenants("watch", "--count", "2", "--interval", "0.05").count("host-0"), 2)
         self.assertIn("begins with 'GPU-'", self.tenants("--device", "GPU-", status=3))
         self.check_terms()
@@ -74,6 +75,8 @@ class Tenants(unittest.TestCase):
         second.send_signal(signal.SIGKILL)
         second.wait()
         self.wait_for(lambda: not self.listed().get("second", {"alive": False})["alive"])
+        self.assertIn('name="first"', self.tenants("--prometheus"))
+        self.assertNotIn('name="second"', self.tenants("--prometheus"))
         self.tenants("remove-dead")
         self.assertEqual(set(self.listed()), {"first"})
 
@@ -91,8 +94,10 @@ class Tenants(unittest.TestCase):
         self.assertIn("wants --guarantee", self.tenants("set", "second", status=2))
         self.assertIn("options of set TENANT", self.tenants("--cap", "1g", status=2))
         self.assertIn("options of watch", self.tenants("set", "second", "-n", "1", status=2))
-        for wrong in (["set"], ["reclaim"], ["other"], ["watch", "x"], ["set", "a", "b"]):
-            self.tenants(*wrong, status=2)
+        for wrong, said in ((["set"], "set takes one TENANT"), (["reclaim"], "reclaim takes one TENANT"),
+                            (["set", "a", "b"], "set takes one TENANT"), (["watch", "x"], "watch takes no operand"),
+                            (["remove-dead", "x"], "remove-dead takes no operand"), (["sett"], "no command 'sett'")):
+            self.assertIn(said, self.tenants(*wrong, status=2))
 
     def check_prometheus(self, found):
         lines = self.tenants("--prometheus").splitlines()

@@ -98,7 +98,7 @@ MUTANTS = (
      "runtime/learn/recording.c", "    return recording->unlike < UNLIKE;",
      "    return recording->unlike < MOST_UNLIKE;", "runtime_recording"),
     ("learner-again", "a learned schedule that is suspended in two iterations in a row goes",
-     "runtime/learn/learner.c", "learner->diverged &&\n           learner->diverged_before;", "learner->diverged &&\n           learner->tries;",
+     "runtime/learn/learner.c", "learner->diverged &&\n           learner->diverged_before;", "learner->diverged &&\n           !learner->diverged;",
      "runtime_learner"),
     ("learner-once", "one that is suspended in one stays",
      "runtime/learn/learner.c", " &&\n           learner->diverged_before;", ";", "runtime_learner"),
