@@ -144,6 +144,33 @@ class Drawn(here.Folder):
         self.assertEqual(stays - goes, scores + 4)
         self.assertGreater(most - less, 0)
 
+    def test_a_reference_goes_forward_before_each_microbatch_and_leaves_nothing(self):
+        for family, copies in (("decoder", 1), ("lora", 0)):
+            config = job.draw(3, family=family, reference=True, batch="fixed", sharding="none", microbatches=2,
+                              marks=True, evaluation_every=1, evaluation_batches=2).config
+            self.assertTrue(config["reference"])
+
+            def told(reference):
+                """Bytes that are live when the second iteration begins, allocations of its forwards and of what is
+                evaluated behind it, and the model's weights."""
+                made = job.Job(dict(config, reference=reference, iterations=2), 3, 0).start()
+                weights = sum(-(-parameter.size // 512) * 512 for parameter in made.model.weights.all)
+                total, first, counts, label = 0, None, {}, ""
+                for action, _, size, _, _, text in made.all().events:
+                    label = text or label
+                    if label == "iter=1;phase=F" and first is None:
+                        first = total
+                    total += size if action == "alloc" else -size if action == "free_completed" else 0
+                    counts[label] = counts.get(label, 0) + (action == "alloc")
+                return first, counts["iter=1;phase=F"], counts["iter=1;phase=evaluation"], weights
+
+            (live, forwards, evaluated, weights), (less, alone, same, _) = told(True), told(False)
+            self.assertEqual(evaluated, same)
+            # As an evaluation, but for the batch, which is there.
+            self.assertLess(alone, forwards)
+            self.assertLess(abs(forwards - alone - evaluated), 8)
+            self.assertLess(abs(live - less - copies * weights), 1 << 20)
+
     def test_gradients_that_stay_are_there_until_the_next_backward(self):
         config = job.draw(2, family="graph", precision="autocast", marks=True).config
 

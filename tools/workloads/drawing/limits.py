@@ -21,7 +21,8 @@ CHOICES = {
 }
 FLAGS = set(
     "bias fused rotary final_norm weights_in_groups tied outputs_stay loss_again wide_softmax holds_logits reentrant loss gathers clip "
-    "gradients_stay lora_scaled marks norms_trained channels_last focal graph_attention keeps_input".split()
+    "gradients_stay lora_scaled marks norms_trained channels_last focal graph_attention keeps_input "
+    "reference".split()
 )
 COUNTS = set(
     "iterations samples length step microbatches layers decoder_layers heads kv_heads hidden inner "
@@ -83,6 +84,10 @@ def clash(config):
         return "microbatches %(microbatches)d is no multiple of depth %(depth)d" % config
     if config["loss_pieces"] > 1 and config["outputs_stay"]:
         return "outputs_stay: with loss_pieces there are no logits to keep"
+    if config["reference"] and max(depth, config["virtual_stages"]) > 1:
+        return "reference: a rank of a pipeline has no whole model beside its own"
+    if config["reference"] and config["outputs_stay"]:
+        return "outputs_stay: what a reference made is not kept"
     if config["loss_again"] and config["precision"] == "autocast":
         return "loss_again: with precision autocast each piece would have casts of its own"
     if config["sharding"] == "layers" and config["gathered"] == "each" and config["lag"]:

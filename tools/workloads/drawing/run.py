@@ -67,6 +67,11 @@ class Run:
                 self.memory.free(drawn)
         for size in weights.buffers:
             self.keep(size)
+        # LoRA's reference is its own model without what it adds.
+        if self.config["reference"] and self.config["family"] != "lora":
+            for parameter in weights.all:
+                self.keep(parameter.size)
+                self.memory.spend(cost(parameter.size))
         self.trained = sorted(
             (parameter for parameter in weights.all if parameter.trained),
             key=lambda parameter: parameter.place,
@@ -235,6 +240,8 @@ class Run:
         inputs = []
         if self.model.feeds:
             self.feed(shape)
+        if self.config["reference"]:
+            self.look(shape)
         program = self.model.trace(stage, shape)
         if stage > 0:
             # What the stage before, on another rank, sent.
@@ -280,12 +287,16 @@ class Run:
         """Batches forward without gradients."""
         for shape in self.batches.evaluation():
             self.feed(shape)
-            program = self.model.trace(0, shape, training=False)
-            slots = self.slots(program, ())
-            self.play(program.forward, slots, (), "forward")
-            self.leave(program, slots)
-            if not program.left:
-                self.memory.free(slots[program.output])
+            self.look(shape)
+
+    def look(self, shape):
+        """A batch forward without gradients."""
+        program = self.model.trace(0, shape, training=False)
+        slots = self.slots(program, ())
+        self.play(program.forward, slots, (), "forward")
+        self.leave(program, slots)
+        if not program.left:
+            self.memory.free(slots[program.output])
 
     def generate(self):
         """Token after token; what is kept of those before grows."""

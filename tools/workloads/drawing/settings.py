@@ -20,6 +20,7 @@ DEFAULTS = {
     "holds_logits": False,  # in bf16, while the loss has them in fp32
     "outputs_stay": False,  # loss and logits, until the next forward is done
     "loss_pieces": 1,
+    "reference": False,  # a frozen model goes forward without gradients before each microbatch
     "loss_again": False,  # a piece's scores are computed again in backward
     "attention": "fused",  # by one operator, or written out ("eager")
     "wide_softmax": False,  # of eager attention, in fp32 whatever the model's type is
@@ -151,7 +152,9 @@ def placed(settings, dice, chances):
         return "sharded"
     if max(given.get("depth", 1), given.get("virtual_stages", 1)) > 1:
         return "pipeline"
-    return "whole" if {"sharding", "depth", "virtual_stages"} & set(given) else way
+    if {"sharding", "depth", "virtual_stages"} & set(given) or (given.get("reference") and way == "pipeline"):
+        return "whole"
+    return way
 
 
 def pipeline(settings, dice):
@@ -319,6 +322,11 @@ def habits(settings, dice):
             settings.put("lag", 0.0)  # by events and not by record_stream
         if settings["lag"]:
             settings.put("gathered", "one")
+    if settings.given.get("reference"):
+        settings.put("outputs_stay", False)
+    apart = max(settings["depth"], settings["virtual_stages"]) > 1 or settings["outputs_stay"]
+    chance = {"decoder": 0.12, "lora": 0.25}.get(settings["family"], 0.0)
+    settings.put("reference", dice.random() < chance and not apart)
 
 
 def losses(settings, dice):
