@@ -27,8 +27,6 @@ typedef struct kept_event {
     int device;
 } kept_event;
 
-#define MOST_ACCESS PLEAT__DEVICES
-
 /* ---- contexts ---- */
 
 static pleat_result retain(pleat__cuda *cuda, int device, CUcontext *out)
@@ -223,13 +221,7 @@ static pleat_result check_create(const pleat__cuda *cuda, int device, uint64_t b
                                  uint32_t flags)
 {
     PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, device));
-    if (!pleat__shadow_granular(&cuda->shadow, bytes) ||
-        (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST)) != 0)
-        return pleat__fail(PLEAT_E_INVALID,
-                           "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or "
-                           "unknown flags",
-                           (unsigned long long)bytes, flags,
-                           (unsigned long long)cuda->shadow.granularity);
+    PLEAT_TRY(pleat__shadow_check_create(&cuda->shadow, bytes, flags));
     if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && !cuda->devices[device].file_descriptors)
         return pleat__fail(PLEAT_E_UNSUPPORTED,
                            "create: device %d has no memory shareable by file descriptors", device);
@@ -320,14 +312,11 @@ static pleat_result set_access(void *self, pleat_va va, uint64_t bytes, const in
                                int count)
 {
     pleat__cuda *cuda = self;
-    if (devices == NULL || count < 1 || count > MOST_ACCESS)
-        return pleat__fail(PLEAT_E_INVALID, "set_access: for %d devices", count);
-    CUaccess access[MOST_ACCESS];
-    for (int d = 0; d < count; d++) {
-        PLEAT_TRY(pleat__vmm_check_device(cuda->device_count, devices[d]));
+    CUaccess access[PLEAT__DEVICES];
+    PLEAT_TRY(pleat__vmm_check_access(cuda->device_count, devices, count));
+    for (int d = 0; d < count; d++)
         access[d] = (CUaccess){{CU_LOCATION_DEVICE, cuda->devices[devices[d]].device},
                                CU_ACCESS_READ_WRITE};
-    }
     pleat_result result = check_maps(cuda, "set_access", va, bytes);
     if (result == PLEAT_OK)
         PLEAT__CUDA_RUN(

@@ -107,6 +107,17 @@ static pleat_result find_range(const pleat__shadow *shadow, const char *verb, pl
 
 /* ---- pieces and handles ---- */
 
+pleat_result pleat__shadow_check_create(const pleat__shadow *shadow, uint64_t bytes, uint32_t flags)
+{
+    uint32_t known = PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST;
+    if (pleat__shadow_granular(shadow, bytes) && (flags & ~known) == 0)
+        return PLEAT_OK;
+    return pleat__fail(PLEAT_E_INVALID,
+                       "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or unknown "
+                       "flags",
+                       (ull)bytes, flags, (ull)shadow->granularity);
+}
+
 static pleat_handle handle_of(const pleat__shadow *shadow, uint32_t slot)
 {
     return (uint64_t)shadow->handles[slot - 1].generation << 32 | slot;

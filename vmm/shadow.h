@@ -98,6 +98,9 @@ void pleat__shadow_drop_range(pleat__shadow *shadow, pleat_va va);
 /* The page of an address, in *span; false: not reserved. */
 bool pleat__shadow_find(const pleat__shadow *shadow, pleat_va va, pleat__shadow_span *span);
 
+/* Whether a piece may be made. */
+PLEAT_NODISCARD pleat_result pleat__shadow_check_create(const pleat__shadow *shadow, uint64_t bytes,
+                                                        uint32_t flags);
 /* A piece with its first handle; a further handle; 0: no host memory. */
 pleat_handle pleat__shadow_add_piece(pleat__shadow *shadow, const pleat__shadow_piece *piece);
 pleat_handle pleat__shadow_add_handle(pleat__shadow *shadow, uint32_t piece);

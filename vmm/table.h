@@ -81,6 +81,10 @@ PLEAT_NODISCARD pleat_result pleat__vmm_complete(pleat_vmm vmm, pleat__arena *ar
 
 /* PLEAT_E_NO_DEVICE unless it is one of `count` devices. */
 PLEAT_NODISCARD pleat_result pleat__vmm_check_device(int count, int device);
+/* The same of each device that set_access is for. PLEAT_E_INVALID: there are none, or more than a
+ * machine has. */
+PLEAT_NODISCARD pleat_result pleat__vmm_check_access(int count, const int *devices,
+                                                     int device_count);
 
 /* What a memory verb's result counts as, with a text where the backend gave none;
  * pleat__expect_text goes before the verb. */

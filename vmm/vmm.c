@@ -5,6 +5,7 @@
 #include "table.h"
 
 #include <internal/clock.h>
+#include <internal/devices.h>
 #include <internal/error.h>
 #include <stdbool.h>
 #include <string.h>
@@ -65,6 +66,15 @@ pleat_result pleat__vmm_check_device(int count, int device)
     return device >= 0 && device < count
                ? PLEAT_OK
                : pleat__fail(PLEAT_E_NO_DEVICE, "device %d: there are %d", device, count);
+}
+
+pleat_result pleat__vmm_check_access(int count, const int *devices, int device_count)
+{
+    if (devices == NULL || device_count < 1 || device_count > PLEAT__DEVICES)
+        return pleat__fail(PLEAT_E_INVALID, "set_access: for %d devices", device_count);
+    for (int d = 0; d < device_count; d++)
+        PLEAT_TRY(pleat__vmm_check_device(count, devices[d]));
+    return PLEAT_OK;
 }
 
 pleat_result pleat__vmm_told(pleat_vmm vmm, const char *verb, pleat_result result)

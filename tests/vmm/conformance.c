@@ -212,6 +212,7 @@ static void set_access_refuses_unmapped_pages(void **state)
     assert_result(VERB(set_access, va, 4 * g, own_device, 1), PLEAT_E_INVALID); /* a hole */
     assert_result(VERB(set_access, va, 2 * g, own_device, 0), PLEAT_E_INVALID);
     assert_result(VERB(set_access, va, 2 * g, (const int[]){99}, 1), PLEAT_E_NO_DEVICE);
+    assert_result(VERB(set_access, va, 2 * g, (const int[65]){0}, 65), PLEAT_E_INVALID);
     drop(va + 3 * g, g, &handles[2], 1);
     map_new(va + 2 * g, 2, 1, &handles[2]);
     assert_result(VERB(set_access, va, 3 * g, own_device, 1), PLEAT_E_INVALID); /* cuts a map */

@@ -185,13 +185,7 @@ static pleat_result create(void *self, int device, uint64_t bytes, uint32_t flag
 {
     pleat__host *host = self;
     PLEAT_TRY(pleat__vmm_check_device(host->device_count, device));
-    if (!pleat__shadow_granular(&host->shadow, bytes) ||
-        (flags & ~(uint32_t)(PLEAT_CREATE_SHAREABLE | PLEAT_CREATE_RDMA | PLEAT_CREATE_HOST)) != 0)
-        return pleat__fail(PLEAT_E_INVALID,
-                           "create: %llu bytes, flags 0x%x: not on the granularity of %llu, or "
-                           "unknown flags",
-                           (unsigned long long)bytes, flags,
-                           (unsigned long long)host->shadow.granularity);
+    PLEAT_TRY(pleat__shadow_check_create(&host->shadow, bytes, flags));
     int file = -1;
     if ((flags & PLEAT_CREATE_SHAREABLE) != 0 && (file = make_file("pleat-shared", bytes)) < 0)
         return PLEAT_E_IO;

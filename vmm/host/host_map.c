@@ -194,15 +194,6 @@ static pleat_result show_pending(const pleat__host *host, const pleat__reservati
     return PLEAT_OK;
 }
 
-static pleat_result check_devices(const pleat__host *host, const int *devices, int count)
-{
-    if (devices == NULL || count < 1)
-        return pleat__fail(PLEAT_E_INVALID, "set_access: for no device");
-    for (int d = 0; d < count; d++)
-        PLEAT_TRY(pleat__vmm_check_device(host->device_count, devices[d]));
-    return PLEAT_OK;
-}
-
 static void cost_of_maps(pleat__host *host, const pleat__shadow_span *span, double handle,
                          double granule)
 {
@@ -238,7 +229,7 @@ pleat_result pleat__host_set_access(void *self, pleat_va va, uint64_t bytes, con
 {
     pleat__host *host = self;
     pleat__shadow_span span;
-    PLEAT_TRY(check_devices(host, devices, count));
+    PLEAT_TRY(pleat__vmm_check_access(host->device_count, devices, count));
     pthread_mutex_lock(&host->lock);
     pleat_result result = pleat__shadow_check_maps(&host->shadow, "set_access", va, bytes, &span);
     if (result == PLEAT_OK) {
