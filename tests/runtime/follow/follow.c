@@ -15,6 +15,7 @@ typedef struct plan_of_job {
     pleat__plan_handle handles[2];
     pleat__plan_map maps[4];
     pleat__lane lanes[1];
+    pleat__slot weights; /* of make_plan_behind() */
 } plan_of_job;
 
 /* Whether two requests of an iteration that repeats are ever live together. */
@@ -279,14 +280,14 @@ static void follow_dynamic_requests_lie_in_their_lane(void **state)
 }
 
 /* The plan of make_plan() behind a tensor of three chunks that stays. */
-static void make_plan_behind(plan_of_job *p, const job_shape *shape, pleat__slot *weights)
+static void make_plan_behind(plan_of_job *p, const job_shape *shape)
 {
     make_plan(p, shape);
-    *weights = (pleat__slot){.size = 3 * JOB_PAGE,
-                             .place = p->plan.virtual_bytes,
-                             .lane = PLEAT__NO_LANE,
-                             .class = PLEAT__CLASS_PERSISTENT};
-    p->plan.first = (pleat__sequence){.slots = weights, .slot_count = 1};
+    p->weights = (pleat__slot){.size = 3 * JOB_PAGE,
+                               .place = p->plan.virtual_bytes,
+                               .lane = PLEAT__NO_LANE,
+                               .class = PLEAT__CLASS_PERSISTENT};
+    p->plan.first = (pleat__sequence){.slots = &p->weights, .slot_count = 1};
     p->handles[0].chunks += 3;
     p->plan.virtual_bytes += 3 * JOB_PAGE;
     p->plan.physical_bytes += 3 * JOB_PAGE;
@@ -309,9 +310,8 @@ static void follow_stray_of_the_first_iteration_lies_beside_the_plan(void **stat
     (void)state;
     job j;
     static plan_of_job p;
-    pleat__slot weights;
     job_shape shape = job_shape_make(27, 4);
-    make_plan_behind(&p, &shape, &weights);
+    make_plan_behind(&p, &shape);
     const uint64_t sizes[] = {512, JOB_PAGE, 2 * JOB_PAGE + 512};
     for (uint64_t i = 0; i < 9; i++) {
         uint64_t bytes = sizes[i % 3], chunks = (bytes + JOB_PAGE - 1) / JOB_PAGE;
@@ -346,9 +346,8 @@ static void follow_large_stray_that_goes_takes_no_more(void **state)
     (void)state;
     job j;
     static plan_of_job p;
-    pleat__slot weights;
     job_shape shape = job_shape_make(27, 4);
-    make_plan_behind(&p, &shape, &weights);
+    make_plan_behind(&p, &shape);
     const uint64_t part[] = {4, 20}, budgets[] = {0, p.plan.physical_bytes};
     for (int i = 0; i < 2; i++) {
         job_start(&j, "pleat", &p.plan, budgets[i]);
@@ -371,9 +370,8 @@ static void follow_stray_beside_dynamic_requests_takes_no_more(void **state)
     (void)state;
     job j;
     static plan_of_job p;
-    pleat__slot weights;
     job_shape shape = job_shape_make(27, 4);
-    make_plan_behind(&p, &shape, &weights);
+    make_plan_behind(&p, &shape);
     p.slots[JOB_REQUESTS / 2].class = PLEAT__CLASS_DYNAMIC;
     job_start(&j, "pleat", &p.plan, 0);
     job_tensor stray = job_alloc(&j, p.plan.physical_bytes / 20, 0);
@@ -392,9 +390,8 @@ static void follow_small_stray_beside_dynamic_requests_is_in_no_way(void **state
     (void)state;
     job j;
     static plan_of_job p;
-    pleat__slot weights;
     job_shape shape = job_shape_make(27, 4);
-    make_plan_behind(&p, &shape, &weights);
+    make_plan_behind(&p, &shape);
     p.slots[JOB_REQUESTS / 2].class = PLEAT__CLASS_DYNAMIC;
     p.slots[JOB_REQUESTS / 2].lane = PLEAT__NO_LANE;
     job_start(&j, "pleat", &p.plan, 0);
@@ -420,9 +417,8 @@ static void follow_stray_within_the_budget_is_worked_around(void **state)
     (void)state;
     job j;
     static plan_of_job p;
-    pleat__slot weights;
     job_shape shape = job_shape_make(27, 1);
-    make_plan_behind(&p, &shape, &weights);
+    make_plan_behind(&p, &shape);
     const uint64_t sizes[] = {512, JOB_PAGE};
     for (int i = 0; i < 2; i++) {
         job_start(&j, "pleat", &p.plan, p.plan.physical_bytes);
@@ -445,9 +441,8 @@ static void follow_stray_of_a_chunk_lies_beside_the_plan_at_any_time(void **stat
     (void)state;
     job j;
     static plan_of_job p;
-    pleat__slot weights;
     job_shape shape = job_shape_make(27, 4);
-    make_plan_behind(&p, &shape, &weights);
+    make_plan_behind(&p, &shape);
     job_start(&j, "pleat", &p.plan, 0);
     job_tensor held = job_alloc(&j, 3 * JOB_PAGE, 0);
     run_marked(&j, &shape, 3);
@@ -472,11 +467,11 @@ static void follow_tensor_that_stays_may_come_early(void **state)
     enum { STEPS = 40, STATES = 2 };
     job j;
     static plan_of_job p;
-    pleat__slot first[1 + STEPS + STATES], weights;
+    pleat__slot first[1 + STEPS + STATES];
     job_tensor states[STATES];
     job_shape shape = job_shape_make(29, 1);
-    make_plan_behind(&p, &shape, &weights);
-    first[0] = weights;
+    make_plan_behind(&p, &shape);
+    first[0] = p.weights;
     for (uint32_t i = 0; i < STEPS; i++)
         first[1 + i] = (pleat__slot){
             .size = 512 * (i + 1), .lane = PLEAT__NO_LANE, .class = PLEAT__CLASS_TRANSIENT};
