@@ -52,6 +52,13 @@ class Top(unittest.TestCase):
             time.sleep(0.01)
         self.fail("the job does not run")
 
+    def test_a_folder_that_cannot_be_looked_at_is_not_an_empty_one(self):
+        """A file in its place, which is refused to root as well."""
+        folder = os.path.join(self.folder.name, "pleat")
+        open(folder, "w").close()
+        for arguments in ((), ("--json",), ("1",)):
+            self.assertIn("'%s' cannot be looked at: Not a directory" % folder, self.top(*arguments, status=3))
+
     def test_a_job_from_its_start_to_its_end(self):
         self.assertIn("Nothing runs", self.top())
         # Not on a terminal: one frame, or as many as are asked for.

@@ -16,6 +16,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -75,13 +76,16 @@ static int compare_paths(const void *left, const void *right)
     return (*a != '\0') - (*b != '\0');
 }
 
-/* Logs of that folder; of the process `pid`, or of all when it is NULL. */
-static void scan(const char *folder, const char *pid, runtimes *found)
+/* Logs of that folder; of the process `pid`, or of all when it is NULL. Without the folder there
+ * are none. */
+static pleat_result scan(const char *folder, const char *pid, runtimes *found)
 {
     DIR *open_folder = opendir(folder);
     found->count = 0;
+    if (open_folder == NULL && errno == ENOENT)
+        return PLEAT_OK;
     if (open_folder == NULL)
-        return;
+        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be looked at", folder);
     for (struct dirent *entry; (entry = readdir(open_folder)) != NULL;) {
         size_t length = strlen(entry->d_name), own = pid != NULL ? strlen(pid) : 0;
         if (length < 4 || strcmp(entry->d_name + length - 4, ".log") != 0 ||
@@ -94,6 +98,7 @@ static void scan(const char *folder, const char *pid, runtimes *found)
     }
     closedir(open_folder);
     qsort(found->paths, (size_t)found->count, PATH_BYTES, compare_paths);
+    return PLEAT_OK;
 }
 
 static bool is_number(const char *text)
@@ -114,7 +119,7 @@ static pleat_result put_all(const options *o, const char *folder, FILE *out, jso
         free(found);
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a table");
     }
-    scan(folder, NULL, found);
+    pleat_result result = scan(folder, NULL, found);
     for (int i = 0; i < found->count; i++) {
         runlog log;
         if (runlog_open(found->paths[i], &log) != PLEAT_OK)
@@ -133,12 +138,12 @@ static pleat_result put_all(const options *o, const char *folder, FILE *out, jso
         cli_table_end(&table, out);
     else if (!o->json)
         cli_table_drop(&table);
-    if (!o->json && running == 0)
+    if (!o->json && running == 0 && result == PLEAT_OK)
         fprintf(out,
                 "Nothing runs under Pleat that writes a log into %s: start it with\n"
                 "'pleat run --log auto' or PLEAT_CONF=log:auto, or give a log's file.\n",
                 folder);
-    return PLEAT_OK;
+    return result;
 }
 
 static pleat_result put_one(const options *o, const char *path, const screen *on, FILE *out,
@@ -164,13 +169,12 @@ static pleat_result put_named(const options *o, const char *folder, const screen
     runtimes *found = malloc(sizeof *found);
     if (found == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for paths");
-    scan(folder, o->operand, found);
-    pleat_result result = found->count > 0
-                              ? PLEAT_OK
-                              : pleat__fail(PLEAT_E_INPUT,
-                                            "no log of process %s in %s: start it with "
-                                            "'pleat run --log auto' or PLEAT_CONF=log:auto",
-                                            o->operand, folder);
+    pleat_result result = scan(folder, o->operand, found);
+    if (result == PLEAT_OK && found->count == 0)
+        result = pleat__fail(PLEAT_E_INPUT,
+                             "no log of process %s in %s: start it with "
+                             "'pleat run --log auto' or PLEAT_CONF=log:auto",
+                             o->operand, folder);
     *over = true;
     for (int i = 0; i < found->count && result == PLEAT_OK; i++) {
         bool ended;
