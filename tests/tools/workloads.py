@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import stat
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import unittest
 import unittest.mock
 
 import here  # first: it knows where the tests and tools are
+import drawing.snapshot
 import pipeline
 import recording
 import suite
@@ -157,6 +159,19 @@ class Recording(unittest.TestCase):
                 recording.write({"a": object()}, path)
             self.assertEqual(recording.write({}, path), os.path.getsize(path))
             self.assertEqual(sorted(os.listdir(folder)), ["a.pickle.gz", "a.pickle.gz.part", "other"])
+
+    def test_write_leaves_a_pipe_or_a_device_in_its_place(self):
+        """A file once took the place of /dev/null, for who may write beside it."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pipe")
+            os.mkfifo(path)
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            self.addCleanup(os.close, reader)
+            for write in (lambda: recording.write({"a": 1}, path), lambda: drawing.snapshot.Memory().write(path)):
+                size = write()
+                self.assertTrue(stat.S_ISFIFO(os.stat(path).st_mode))
+                self.assertEqual(len(os.read(reader, 1 << 16)), size)
+            self.assertEqual(os.listdir(folder), ["pipe"])
 
     def test_write_follows_no_link(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ runs, and none otherwise: they are what the labelled thread started.
 
 import contextlib
 import gzip
+import io
 import os
 import pickle
 import secrets
@@ -32,24 +33,37 @@ def plain(value):
     raise TypeError("a snapshot holds a %s, which is no plain data" % type(value).__name__)
 
 
-def write(snapshot, path):
-    """Writes the plain snapshot to `path`, whole and on the disk or not at all; returns the file's size. A file
-    that is there keeps its permissions, and no link is followed that waits under the name written first."""
+@contextlib.contextmanager
+def whole(path):
+    """A file to write, which takes the place of `path` when it is whole and on the disk, or not at all. One that is
+    there keeps its permissions, and no link is followed that waits under the name written first. A pipe or a device
+    is written into."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as raw:
+            yield raw
+        return
     partial = "%s.%s.part" % (path, secrets.token_hex(8))
     with open(partial, "xb") as raw:
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(raw.fileno(), os.stat(path).st_mode & 0o777)
-            # No name and no time in the header: the same snapshot gives the same bytes.
-            with gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
-                pickle.dump(plain(snapshot), packed, protocol=4)
+            yield raw
             raw.flush()
             os.fsync(raw.fileno())
             os.replace(partial, path)
         except BaseException:
             os.unlink(partial)
             raise
-    return os.path.getsize(path)
+
+
+def write(snapshot, path):
+    """Writes the plain snapshot to `path`, gzipped; returns its size."""
+    packed = io.BytesIO()
+    # No name and no time in the header: the same snapshot gives the same bytes.
+    with gzip.GzipFile("", "wb", 9, packed, mtime=0) as out:
+        pickle.dump(plain(snapshot), out, protocol=4)
+    with whole(path) as raw:
+        return raw.write(packed.getbuffer())
 
 
 class Labels:

@@ -1,8 +1,9 @@
 """The memory whose history becomes a torch snapshot: events with addresses, streams and times."""
 
 import gzip
-import os
 import pickle
+
+import recording
 
 ALLOC, REQUESTED, COMPLETED = "alloc", "free_requested", "free_completed"
 
@@ -70,22 +71,9 @@ class Memory:
         }
 
     def write(self, path, labels=True):
-        """Writes the snapshot, whole or not at all; gzipped where the name says so."""
-        partial = path + ".part"
-        try:
-            with open(partial, "wb") as raw:
-                if path.endswith(".gz"):
-                    # No name and no time in the header: the same job gives the same bytes.
-                    with gzip.GzipFile("", "wb", 4, raw, mtime=0) as packed:
-                        self.dump(packed, labels)
-                else:
-                    self.dump(raw, labels)
-            os.replace(partial, path)
-        except BaseException:
-            if os.path.exists(partial):
-                os.unlink(partial)
-            raise
-        return os.path.getsize(path)
-
-    def dump(self, out, labels):
-        pickle.dump(self.snapshot(labels), out, protocol=4)
+        """Writes the snapshot, whole or not at all; gzipped where the name says so. Returns its size."""
+        data = pickle.dumps(self.snapshot(labels), 4)
+        if path.endswith(".gz"):
+            data = gzip.compress(data, 4, mtime=0)  # no time in it: the same job gives the same bytes
+        with recording.whole(path) as raw:
+            return raw.write(data)
