@@ -18,7 +18,7 @@
 
 #define NONE      UINT32_MAX
 #define USES_MOST (8u << 20)
-#define WORK_MOST (100u << 20) /* chunks and lives looked at */
+#define WORK_MOST (100u << 20) /* chunks and lives looked at; of views, pages compared */
 
 typedef struct span {
     uint64_t begin;
@@ -346,21 +346,22 @@ static uint32_t find_chunk(handover *h, uint32_t from, span life)
     return NONE;
 }
 
-/* Whether a use is of a cluster: lives of one chunk meet none but their own cluster's. */
-static bool is_of(const handover *h, const cluster *c, span life)
+/* The cluster that one of the chunk's own uses is of: clusters are apart and in order of begin, and
+ * what begins before the first of them is of the last, which reaches around. */
+static const cluster *cluster_of(const handover *h, span life)
 {
-    return is_whole_round(h, c->life) || in_the_way(h, c->life, life);
+    uint32_t behind;
+    PLEAT__FIRST(behind, h->cluster_count, h->clusters[behind].life.begin > life.begin);
+    return &h->clusters[behind > 0 ? behind - 1 : h->cluster_count - 1];
 }
 
 static pleat_result move_uses(handover *h, uint32_t from)
 {
     for (uint32_t u = h->chunks[from].uses; u != NONE; u = h->uses[u].next) {
-        uint32_t i = 0;
-        while (i + 1 < h->cluster_count && !is_of(h, &h->clusters[i], h->uses[u].life))
-            i++;
         PLEAT_TRY(pleat__arena_grow(h->arena, &h->moves, &h->move_capacity, h->move_count,
                                     sizeof *h->moves));
-        h->moves[h->move_count++] = (move){h->uses[u].item, h->uses[u].page, h->clusters[i].chunk};
+        h->moves[h->move_count++] =
+            (move){h->uses[u].item, h->uses[u].page, cluster_of(h, h->uses[u].life)->chunk};
     }
     for (uint32_t i = 0; i < h->cluster_count; i++)
         h->chunks[h->clusters[i].chunk].handed = true;
@@ -434,12 +435,19 @@ static uint64_t count_pages(const handover *h)
     return pages;
 }
 
-/* A view there is of the same chunks, from page `first` on; else `last`. */
-static uint32_t find_view(const uint32_t *pages, uint32_t first, uint32_t last, uint64_t count)
+/* A view there is of the same chunks, from page `first` on; else `last`. *work: how many pages may
+ * be compared yet. */
+static uint32_t find_view(const uint32_t *pages, uint32_t first, uint32_t last, uint64_t count,
+                          uint64_t *work)
 {
-    for (uint32_t at = first; at + count <= last; at++)
-        if (memcmp(pages + at, pages + last, count * sizeof *pages) == 0)
+    for (uint32_t at = first; at + count <= last && *work != 0; at++) {
+        uint64_t same = 0;
+        for (; same < count && *work != 0 && pages[at + same] == pages[last + same]; same++)
+            --*work;
+        if (same == count)
             return at;
+        *work -= *work != 0;
+    }
     return last;
 }
 
@@ -447,13 +455,14 @@ static uint32_t find_view(const uint32_t *pages, uint32_t first, uint32_t last, 
 static void move_items(const handover *h, uint32_t *pages, pleat__layout *layout)
 {
     uint32_t views = layout->page_count;
+    uint64_t work = WORK_MOST;
     for (uint32_t m = 0; m < h->move_count;) {
         uint32_t item = h->moves[m].item;
         uint64_t place = layout->places[item], count = pages_of(h, item);
         memcpy(pages + layout->page_count, pages + place / h->chunk_bytes, count * sizeof *pages);
         for (; m < h->move_count && h->moves[m].item == item; m++)
             pages[layout->page_count + h->moves[m].page] = h->moves[m].chunk;
-        uint32_t at = find_view(pages, views, layout->page_count, count);
+        uint32_t at = find_view(pages, views, layout->page_count, count, &work);
         layout->places[item] = at * h->chunk_bytes + place % h->chunk_bytes;
         layout->folded++;
         if (at != layout->page_count)
