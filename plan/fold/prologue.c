@@ -8,8 +8,8 @@
  * through time finds out. What has no counterpart (model load, the creation of optimizer state) is
  * put where it fits around those, largest first.
  *
- * Dynamic requests go to the lanes of those whose parts they play, as they do later; a lane is kept
- * clear from its first request to its last free in each iteration.
+ * Dynamic requests go to the lanes of those whose parts they play, as they do later. Lanes are not
+ * kept clear for them (D619 in docs/decisions.md): what finds its lane taken is the heap's.
  *
  * Persistent requests hold their place from the beginning: a place that is given away before its
  * owner comes would save nothing, since the steady iteration needs both.
@@ -49,8 +49,6 @@ typedef struct first_job {
     pleat__range *free;     /* what is not persistent */
     uint32_t free_count;
     bool *placed; /* by first slot */
-    pleat__lane_uses uses;
-    uint32_t *ends; /* the uses in order of their ends */
     pleat__gaps gaps;
 } first_job;
 
@@ -208,74 +206,6 @@ static bool may_follow_host(const first_job *job, uint32_t index)
     return slot->free_at != PLEAT__NEVER || host->free_at <= host->alloc_at;
 }
 
-static pleat_result order_ends(first_job *job)
-{
-    uint32_t count = job->uses.count;
-    uint64_t *keys = pleat__arena_alloc(job->scratch, (count + 1ull) * sizeof *keys);
-    uint32_t *spare = pleat__arena_alloc(job->scratch, (count + 1ull) * sizeof *spare);
-    job->ends = pleat__arena_alloc(job->scratch, (count + 1ull) * sizeof *job->ends);
-    bool room = keys != NULL && spare != NULL && job->ends != NULL;
-    for (uint32_t u = 0; u < count && room; u++) {
-        job->ends[u] = u;
-        keys[u] = job->uses.all[u].end;
-    }
-    if (room)
-        pleat__sort_by_key(job->ends, spare, count, keys);
-    pleat__arena_free(job->scratch, keys);
-    pleat__arena_free(job->scratch, spare);
-    return room ? PLEAT_OK : no_memory(job);
-}
-
-/* Lanes whose use ends or begins up to a position; *ended and *begun have passed already. */
-static pleat_result pass_uses(first_job *job, uint32_t at, uint32_t *ended, uint32_t *begun)
-{
-    const pleat__lane *lanes = job->plan->lanes;
-    while (*ended < job->uses.count && job->uses.all[job->ends[*ended]].end <= at) {
-        const pleat__lane_use *use = &job->uses.all[job->ends[(*ended)++]];
-        if (use->held)
-            PLEAT_TRY(give_place(job, lanes[use->lane].place, lanes[use->lane].bytes));
-    }
-    while (*begun < job->uses.count && job->uses.all[*begun].begin <= at) {
-        pleat__lane_use *use = &job->uses.all[(*begun)++];
-        if (lanes[use->lane].bytes > 0)
-            PLEAT_TRY(take_place(job, lanes[use->lane].place, lanes[use->lane].bytes, &use->held));
-    }
-    return PLEAT_OK;
-}
-
-/* Whether two stretches of the window show a byte in common. */
-static bool places_meet(const first_job *job, uint64_t a, uint64_t a_size, uint64_t b,
-                        uint64_t b_size)
-{
-    for (uint64_t at = a; at < a + a_size;) {
-        pleat__range one = piece_at(job, at, a + a_size);
-        for (uint64_t to = b; to < b + b_size;) {
-            pleat__range other = piece_at(job, to, b + b_size);
-            if (pleat__range_overlaps(one, other))
-                return true;
-            to += pleat__range_size(other);
-        }
-        at += pleat__range_size(one);
-    }
-    return false;
-}
-
-/* Whether a place is clear of the lanes whose use begins while it is taken: uses from `begun` on.
- */
-static bool clear_of_lanes(const first_job *job, uint32_t begun, uint64_t place, uint64_t size,
-                           uint32_t free_at)
-{
-    uint64_t base_end = (uint64_t)job->layout->base_pages * job->plan->chunk_bytes;
-    for (uint32_t u = begun; u < job->uses.count && job->uses.all[u].begin < free_at; u++) {
-        const pleat__lane *lane = &job->plan->lanes[job->uses.all[u].lane];
-        bool both = place + size <= base_end && lane->place + lane->bytes <= base_end;
-        if (both ? place < lane->place + lane->bytes && lane->place < place + size
-                 : places_meet(job, place, size, lane->place, lane->bytes))
-            return false;
-    }
-    return true;
-}
-
 /* Whether no handed chunk of a slot is held for another stream; it is then held for the slot's, one
  * time more or (`more` of -1) less. */
 static bool hold_chunks(first_job *job, const pleat__slot *slot, uint64_t place, int more)
@@ -303,9 +233,7 @@ static bool hold_chunks(first_job *job, const pleat__slot *slot, uint64_t place,
 static pleat_result follow_hosts(first_job *job)
 {
     pleat__sequence *first = &job->plan->first;
-    uint32_t ended = 0, begun = 0;
     for (uint32_t at = 0; at < first->events; at++) {
-        PLEAT_TRY(pass_uses(job, at, &ended, &begun));
         uint32_t event = job->events[at], index = event / 2;
         if (event == NO_EVENT)
             continue;
@@ -321,8 +249,6 @@ static pleat_result follow_hosts(first_job *job)
             continue;
         uint64_t place = job->plan->steady.slots[job->hosts[index]].place;
         bool taken = true;
-        if (!clear_of_lanes(job, begun, place, pleat__rounded(slot->size), slot->free_at))
-            continue;
         PLEAT_TRY(take_place(job, place, pleat__rounded(slot->size), &taken));
         if (taken && !hold_chunks(job, slot, place, 1)) {
             PLEAT_TRY(give_place(job, place, pleat__rounded(slot->size)));
@@ -346,41 +272,39 @@ typedef struct guest_list {
     uint32_t count;
 } guest_list;
 
-typedef struct visit {
-    uint32_t slot; /* NO_SLOT: a lane */
-    uint32_t begin;
-    uint32_t end;
-} visit;
-
-static pleat_result add_guest(first_job *job, guest_list *list, visit who, uint64_t place,
+/* Adds `size` bytes of a slot, at their place. */
+static pleat_result add_guest(first_job *job, guest_list *list, uint32_t index, uint64_t place,
                               uint64_t size)
 {
+    const pleat__sequence *first = &job->plan->first;
+    const pleat__slot *slot = &first->slots[index];
     PLEAT_TRY(pleat__arena_grow(job->scratch, &list->items, &list->item_capacity, list->count,
                                 sizeof *list->items));
     PLEAT_TRY(pleat__arena_grow(job->scratch, &list->slots, &list->slot_capacity, list->count,
                                 sizeof *list->slots));
     PLEAT_TRY(pleat__arena_grow(job->scratch, &list->places, &list->place_capacity, list->count,
                                 sizeof *list->places));
+    /* From 1 on: 0 to the horizon would be "always". */
     list->items[list->count] =
         (pleat__item){.size = size,
                       .fixed = UINT64_MAX,
-                      .begin = who.begin + 1, /* 0 to the horizon would be "always" */
-                      .end = who.end + 1};
-    list->slots[list->count] = who.slot;
+                      .begin = slot->alloc_at + 1,
+                      .end = (slot->free_at == PLEAT__NEVER ? first->events : slot->free_at) + 1};
+    list->slots[list->count] = index;
     list->places[list->count++] = place;
     return PLEAT_OK;
 }
 
 /* One that has its place: its pieces. */
-static pleat_result add_placed(first_job *job, guest_list *list, visit who, uint64_t place,
-                               uint64_t size)
+static pleat_result add_placed(first_job *job, guest_list *list, uint32_t index)
 {
-    uint64_t end = place + size;
+    const pleat__slot *slot = &job->plan->first.slots[index];
+    uint64_t size = pleat__rounded(slot->size), end = slot->place + size;
     if (end <= (uint64_t)job->layout->base_pages * job->plan->chunk_bytes)
-        return add_guest(job, list, who, place, size);
-    for (uint64_t at = place; at < end;) {
+        return add_guest(job, list, index, slot->place, size);
+    for (uint64_t at = slot->place; at < end;) {
         pleat__range piece = piece_at(job, at, end);
-        PLEAT_TRY(add_guest(job, list, who, piece.begin, pleat__range_size(piece)));
+        PLEAT_TRY(add_guest(job, list, index, piece.begin, pleat__range_size(piece)));
         at += pleat__range_size(piece);
     }
     return PLEAT_OK;
@@ -471,13 +395,6 @@ static pleat_result keep_own(first_job *job)
 static pleat_result list_guests(first_job *job, guest_list *list)
 {
     pleat__sequence *first = &job->plan->first;
-    for (uint32_t u = 0; u < job->uses.count; u++) {
-        const pleat__lane_use *use = &job->uses.all[u];
-        const pleat__lane *lane = &job->plan->lanes[use->lane];
-        if (use->held)
-            PLEAT_TRY(add_placed(job, list, (visit){NO_SLOT, use->begin, use->end}, lane->place,
-                                 lane->bytes));
-    }
     for (uint32_t i = 0; i < first->slot_count; i++) {
         pleat__slot *slot = &first->slots[i];
         bool kept = slot->class == PLEAT__CLASS_PERSISTENT || slot->class == PLEAT__CLASS_DYNAMIC;
@@ -488,11 +405,9 @@ static pleat_result list_guests(first_job *job, guest_list *list)
         if (kept || slot->size == 0 ||
             (!job->placed[i] && (slot->stream != job->stream || slot->free_at == PLEAT__NEVER)))
             continue;
-        visit who = {i, slot->alloc_at,
-                     slot->free_at == PLEAT__NEVER ? first->events : slot->free_at};
         PLEAT_TRY(job->placed[i]
-                      ? add_placed(job, list, who, slot->place, pleat__rounded(slot->size))
-                      : add_guest(job, list, who, PLEAT__NOT_PLACED, pleat__rounded(slot->size)));
+                      ? add_placed(job, list, i)
+                      : add_guest(job, list, i, PLEAT__NOT_PLACED, pleat__rounded(slot->size)));
     }
     return PLEAT_OK;
 }
@@ -593,8 +508,6 @@ static pleat_result place_first(first_job *job)
     PLEAT_TRY(reset_to_chunks(job));
     PLEAT_TRY(take_persistent(job));
     PLEAT_TRY(list_free(job));
-    PLEAT_TRY(pleat__first_lane_uses(job->plan, job->scratch, &job->uses));
-    PLEAT_TRY(order_ends(job));
     PLEAT_TRY(follow_hosts(job));
     PLEAT_TRY(keep_own(job));
     PLEAT_TRY(place_guests(job));
@@ -622,8 +535,6 @@ pleat_result pleat__first_place(const uint32_t *hosts, const pleat__layout *layo
     pleat__arena_free(scratch, job.placed);
     pleat__arena_free(scratch, job.events);
     pleat__arena_free(scratch, job.holders);
-    pleat__arena_free(scratch, job.uses.all);
-    pleat__arena_free(scratch, job.ends);
     pleat__arena_free(scratch, job.free);
     return result;
 }

@@ -28,23 +28,4 @@ PLEAT_NODISCARD pleat_result pleat__first_make(const pleat__model *model,
                                                const pleat__layout *layout, const uint8_t *handed,
                                                pleat__arena *scratch, pleat_plan *plan);
 
-/* A lane before the steady iterations: from its first request to its last free, in each iteration.
- */
-typedef struct pleat__lane_use {
-    uint32_t lane;
-    uint32_t begin;
-    uint32_t end;
-    bool held; /* while placing: all of it was free when it began */
-} pleat__lane_use;
-
-typedef struct pleat__lane_uses {
-    pleat__lane_use *all; /* in order of `begin` */
-    uint32_t count;
-    size_t capacity;
-} pleat__lane_uses;
-
-/* prologue_lanes.c: from the lanes of `first`'s dynamic slots. `all` is from `arena`. */
-PLEAT_NODISCARD pleat_result pleat__first_lane_uses(const pleat_plan *plan, pleat__arena *arena,
-                                                    pleat__lane_uses *uses);
-
 #endif
