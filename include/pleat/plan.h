@@ -38,7 +38,6 @@ typedef struct pleat_plan_options {
                               Not a number: the default */
     uint32_t max_maps;     /* 0: no limit */
     int no_fold;           /* contiguous placement only */
-    double lane_margin;    /* 0: 1.15 */
     uint32_t device;       /* whose requests; 0 also stands for a trace's only device */
     int no_recipe;         /* lanes for sizes that differ, also where they follow a number */
 } pleat_plan_options;
