@@ -193,7 +193,7 @@ def load_file(filename, device="cpu"):
         return file.get_tensors()
 """}
 SAFE = """
-import os, sys, torch
+import json, os, struct, sys, torch
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -204,10 +204,24 @@ for device in ("cpu", "cuda", 0, torch.device("cuda", 0)):
 with safe_open("x", framework="pt", device="cuda") as file:
     part = file.get_slice("weight")[:2]
     assert part.is_cuda and part.shape == (2, 8) and list(file.keys()) == ["weight"]
-for _ in range(2):
-    save_file({"weight": weight * torch.nn.Parameter(weight)}, "none")
 save_file({"real": torch.ones(3, dtype=torch.uint8)}, "real")
-assert not os.path.exists("none") and os.path.getsize("real") == 3
+made = {"weight": weight * torch.nn.Parameter(weight), "half": weight.bfloat16(), "ids": torch.ones(3, dtype=torch.int64)}
+for name in ("made", "made", "real"):
+    save_file(made, name, {"format": "pt"})
+assert os.path.getsize("real") == 3
+with open("made", "rb") as file:
+    size, = struct.unpack("<Q", file.read(8))
+    assert json.loads(file.read(size)) == {
+        "__metadata__": {"format": "pt"}, "weight": {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]},
+        "half": {"dtype": "BF16", "shape": [8, 8], "data_offsets": [256, 384]},
+        "ids": {"dtype": "I64", "shape": [3], "data_offsets": [384, 408]}}
+    assert (8 + size) % 8 == 0 and file.read() == bytes(408)
+# By their addresses libraries find tensors that share memory.
+one, other = (torch.empty(64, 1024, 1024, device=device) for device in ("cuda", "cpu"))
+parts = one.view(-1)[8:], one.view(-1)[:8], other.view(-1)[8:], other.view(-1)[:8]
+begins = [part.data_ptr() for part in parts]
+assert [part.untyped_storage().data_ptr() + place for part, place in zip(parts, (32, 0, 32, 0))] == begins
+assert abs(begins[1] - begins[3]) >= 256 << 20 and min(begins) > 0 and one[:0].data_ptr() == 0
 """
 # Each rank on a GPU of its own: what it sends is nowhere, what it has is there.
 RANKS = """
@@ -585,7 +599,7 @@ class Program(unittest.TestCase):
             self.assertIn("['kept.pt', 'moved.pt', 'new.pt', 'program.py', 'real.pt']", done.stdout)
             # What was kept of tensors without contents goes, and nothing else.
             self.assertEqual(sorted(os.listdir(folder)), ["kept.pt", "moved.pt", "program.py", "real.pt"])
-        self.assertEqual(done.stderr.count("torch.save"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("tensors have no contents here"), 1, done.stderr)
         self.assertEqual(done.stderr.count("pleat estimate -o TRACE"), 1, done.stderr)
 
     def test_files_of_safetensors_are_read_on_the_host(self):
@@ -598,7 +612,9 @@ class Program(unittest.TestCase):
             pathlib.Path(script).write_text(SAFE)
             done = beside.run_words(*started.python(), script)
             self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stderr.count("safetensors: tensors have no contents here"), 1, done.stderr)
+            # As of torch.save.
+            self.assertEqual(sorted(os.listdir(folder)), ["program.py", "real", "safetensors"])
+        self.assertEqual(done.stderr.count("tensors have no contents here"), 1, done.stderr)
 
     @unittest.skipUnless(torch and torch.distributed.is_available(), "no torch.distributed")
     def test_ranks_run_without_each_other(self):

@@ -13,16 +13,22 @@ import threading
 from . import _ends, _stderr
 
 PLACE, MOVED = "_pleat_place", "_pleat_moved"  # of a storage that is loaded
-NOTICE = ("pleat estimate: torch.save: tensors have no contents here: a file that is there already stays as it is, "
-          "another one goes when the program ends")
+NOTICE = ("pleat estimate: tensors have no contents here: of files that they are saved in one that is there already stays "
+          "as it is, another one goes when the program ends")
 
 
 class Made:
     """Files that were written here, and go at the end where no other has taken their place."""
 
     def __init__(self):
-        self.inodes, self.process = {}, os.getpid()
+        self.inodes, self.process, self.is_told = {}, os.getpid(), False
         _ends.at_end(self.remove)
+
+    def tell(self):
+        """Once, that tensors without contents are saved."""
+        if not self.is_told:
+            self.is_told = True
+            _stderr.say(NOTICE)
 
     def may_write(self, path):
         return not os.path.lexists(path) or self.is_own(path)
@@ -33,9 +39,11 @@ class Made:
         except (OSError, KeyError):
             return False
 
-    def write(self, path, contents):
+    def write(self, path, contents, zeros=0):
+        """And so many bytes behind it that are nowhere on the disk."""
         with open(path, "wb") as out:
             out.write(contents)
+            out.truncate(len(contents) + zeros)
             self.inodes[os.path.realpath(path)] = os.fstat(out.fileno()).st_ino
 
     def remove(self):
@@ -59,9 +67,9 @@ def device_of(location):
     return "cuda" if location is None else location
 
 
-def stand(torch, fake_type):
+def stand(torch, fake_type, made):
     """From now on tensors without contents can be saved, and what is loaded to the GPU has none."""
-    state, made, said = State(), Made(), []
+    state = State()
     save, load = torch.save, torch.load
     utils, serialization = torch._utils, torch.serialization
     rebuild = utils._rebuild_tensor
@@ -76,9 +84,8 @@ def stand(torch, fake_type):
     def save_without(obj, f, *arguments, **named):
         whole, state.met = io.BytesIO(), False
         save(obj, whole, *arguments, **named)
-        if state.met and not said:
-            said.append(True)
-            _stderr.say(NOTICE)
+        if state.met:
+            made.tell()
         if not isinstance(f, (str, os.PathLike)):
             f.write(whole.getvalue())
         elif not state.met:

@@ -28,6 +28,7 @@ MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation"
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
 ALLOCATION_US = 30  # from one allocation to the next, as on an H200's host (D507)
 SEEN = "_pleat_seen"  # of a storage on the GPU
+ADDRESS = "_pleat_address"  # of a storage without contents
 PINNED = "_pleat_pinned"  # of one on the host without contents
 LETTING_GO = 0.1  # seconds that threads have at the end, before Python goes
 
@@ -93,6 +94,13 @@ class Recorder:
             _stderr.say("pleat estimate: %d events of iterations 1 to %d are recorded, which is the most: what comes later is "
                         "not among the figures" % (_recording.EVENTS_MOST, 1 + self.iterations))
 
+    def place(self, bytes):
+        """Addresses that nothing else has."""
+        with self.lock:
+            address = self.address
+            self.address += rounded(bytes) + 512
+            return address
+
     def allocate(self, bytes):
         with self.lock:
             if not self.recording.count:
@@ -100,8 +108,7 @@ class Recorder:
             if self.recording.failure is not None:
                 raise _errors.Refusal("the recording cannot be written: %s (TMPDIR may name another folder)"
                                       % self.recording.failure)
-            address = self.address
-            self.address += rounded(bytes) + 512
+            address = self.place(bytes)
             self.us += ALLOCATION_US
             self.live.value += rounded(bytes)
             for counter, amount in self.statistics.of(bytes, rounded(bytes)):
@@ -411,7 +418,6 @@ def read_by(torch, fake_type, contents):
         return made_of_numbers(numbers(data) if isinstance(data, (list, tuple)) else data, **named)
 
     fake_type.__format__, fake_type.__repr__, fake_type.numpy, torch.tensor = formatted, shown, numpy, tensor
-    fake_type.data_ptr = lambda self: 0  # torch's own warns, and torch asks where it copies one
     # Other processes may have them, of the GPU as always, and of the host as there is nothing to share.
     fake_type.share_memory_, fake_type.is_shared = lambda self: self, lambda self: True
 
@@ -454,6 +460,24 @@ def fuse_nothing(torch):
     torch._C._jit_set_texpr_fuser_enabled(False)
 
 
+def have_places(torch, fake_type, recorder):
+    """Addresses tell libraries which tensors share memory: those that have none would share one."""
+    own = torch.UntypedStorage.data_ptr
+
+    def of_storage(storage):
+        if storage.device.type != "meta" or not storage.nbytes():
+            return own(storage)
+        if not hasattr(storage, ADDRESS):
+            setattr(storage, ADDRESS, recorder.place(storage.nbytes()))
+        return getattr(storage, ADDRESS)
+
+    def of_tensor(tensor):
+        place = of_storage(tensor.untyped_storage())
+        return place + tensor.storage_offset() * tensor.element_size() if place and tensor.numel() else 0
+
+    torch.UntypedStorage.data_ptr, fake_type.data_ptr = of_storage, of_tensor
+
+
 def watch_sizes(torch, recorder):
     resize = torch.UntypedStorage.resize_
 
@@ -483,8 +507,9 @@ def begin(folder):
     refuse_graphs(torch)
     fuse_nothing(torch)
     torch.backends.mha.set_fastpath_enabled(False)  # which makes nested tensors of padded ones
-    _checkpoints.stand(torch, FakeTensor)
-    _safetensors.stand(torch, FakeTensor)
+    made = _checkpoints.Made()
+    _checkpoints.stand(torch, FakeTensor, made)
+    _safetensors.stand(torch, FakeTensor, made)
     torch.cuda.memory._dump_snapshot = dump_nothing
     # What decides that an optimizer takes all tensors at once, as it does on a GPU.
     known = getattr(optimizer, "_foreach_supported_types", None)
@@ -512,6 +537,7 @@ def begin(folder):
     torch.cuda.init()
     _statistics.stand(torch, recorder.statistics)
     watch_sizes(torch, recorder)
+    have_places(torch, FakeTensor, recorder)
     watch, contents = watching(torch, recorder)
     read_by(torch, FakeTensor, contents)
     _data.stand(torch, FakeTensor, contents.fakes)

@@ -1,11 +1,13 @@
 """Under `pleat estimate`: files of safetensors, which it reads into the GPU's memory and writes from it by addresses
-that are not there."""
+that are not there. What is written is of the right types and sizes, and zero."""
 
 import importlib.util
+import json
+import struct
 
-from . import _stderr
-
-NOTICE = "pleat estimate: safetensors: tensors have no contents here: nothing is written"
+# What a file calls types of torch's, whole ones or what is before their bits; others by the same name in capitals.
+CODES = {"bfloat16": "BF16", "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+KINDS = {"float": "F", "int": "I", "uint": "U"}
 
 
 class Slice:
@@ -45,25 +47,43 @@ class Opened:
         return Slice(self.file.get_slice(name), self.device)
 
 
-def stand(torch, fake_type):
+def code(dtype):
+    """What a file calls a type."""
+    name = str(dtype).replace("torch.", "")
+    kind = name.rstrip("0123456789")
+    return CODES.get(name) or KINDS.get(kind, kind.upper()) + name[len(kind):]
+
+
+def head(tensors, metadata):
+    """A file's beginning, and how many bytes are behind it."""
+    parts, end = {"__metadata__": metadata} if metadata else {}, 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        parts[name] = {"dtype": code(tensor.dtype), "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(parts).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text, end
+
+
+def stand(torch, fake_type, made):
     if importlib.util.find_spec("safetensors") is None:
         return
     import safetensors
     import safetensors.torch
 
-    safe_open, save_file, said = safetensors.safe_open, safetensors.torch.save_file, []
+    safe_open, save_file = safetensors.safe_open, safetensors.torch.save_file
 
     def open_on_host(filename, framework, device="cpu", **named):
         on_host = framework not in ("pt", "torch", "pytorch") or torch.device(device).type == "cpu"
         return safe_open(filename, framework, device=device, **named) if on_host else (
             Opened(safe_open(filename, framework, device="cpu", **named), torch.device(device)))
 
-    def save_without(tensors, *arguments, **named):
+    def save_without(tensors, filename, metadata=None):
         if not any(isinstance(tensor, fake_type) for tensor in tensors.values()):
-            return save_file(tensors, *arguments, **named)
-        if not said:
-            said.append(True)
-            _stderr.say(NOTICE)
+            return save_file(tensors, filename, metadata)
+        made.tell()
+        if made.may_write(filename):
+            made.write(filename, *head(tensors, metadata))
         return None
 
     safetensors.safe_open = safetensors.torch.safe_open = open_on_host
