@@ -105,9 +105,6 @@ class Ladders(unittest.TestCase):
         self.assertEqual(long.rung(650, {0: 50}, {}), 1)
         self.assertEqual(choose(both, 720, {0: 50}, {}), (short.ladder, 0))
         self.assertEqual(choose(both, 620, {0: 60}, {}), (long.ladder, 1))
-        short.note(long)  # behind which 100 bytes more persist
-        self.assertEqual(short.bytes(0, {0: 50}, {}), 800 * HEAP)
-        short.note(short)
         self.assertEqual(short.bytes(0, {0: 50}, {}), 700 * HEAP)
 
     def test_gradients_are_no_smaller_in_a_shorter_iteration(self):

@@ -94,11 +94,6 @@ class Learned:
 
     def __init__(self, ladder, sizes, behind, gradients):
         self.ladder, self.sizes, self.behind, self.gradients = ladder, sizes, behind, gradients
-        self.since = 0  # bytes that persist and did not then
-
-    def note(self, later):
-        """What persists in an iteration that was learned later."""
-        self.since = max(later.ladder.persistent - self.ladder.persistent, 0)
 
     def covers(self, sizes, behind=()):
         """Whether no input is larger there, in the first microbatch or behind it."""
@@ -107,11 +102,11 @@ class Learned:
     def bytes(self, rung, sizes, behind):
         """What a rung takes at these sizes, at most where none is larger than here."""
         share = share_of(sizes, self.sizes)
-        first = self.ladder.bytes(rung, share, self.since)
+        first = self.ladder.bytes(rung, share)
         if not behind:
             return first
-        return max(first, min(self.ladder.bytes(rung, share, self.since + self.gradients),
-                              self.ladder.bytes(rung, share_of(behind, self.behind), self.since)))
+        return max(first, min(self.ladder.bytes(rung, share, self.gradients),
+                              self.ladder.bytes(rung, share_of(behind, self.behind))))
 
     def rung(self, budget, sizes, behind):
         """The first rung within the budget; the last one where none is."""

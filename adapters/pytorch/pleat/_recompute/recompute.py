@@ -324,10 +324,7 @@ class Recompute:
         earlier = 0 if self.learned else ladder.earlier  # later on another model may have been there
         if max(ladder.least(), earlier) > self.budget:
             raise RuntimeError(self.refusal("", ladder.least(earlier), ladder.blocks))
-        learned = Learned(ladder, sizes, behind, self.gradients())
-        for one in self.learned:
-            one.note(learned)
-        self.learned.append(learned)
+        self.learned.append(Learned(ladder, sizes, behind, self.gradients()))
         self.choose()
         self.hold()
         self.world.say(self.text())
