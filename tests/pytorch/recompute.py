@@ -430,6 +430,37 @@ class Training(Trainer):
         self.assertEqual(made.state, OFF)
         self.assertIn("no repeated blocks", world.said[0])
 
+    def test_layers_are_called_with_a_cache_that_holds_something(self):
+        """As in prefix tuning; such a layer gives its cache up where it asks."""
+
+        class Remembering(GradientCheckpointingLayer):
+            def __call__(self, x, cache=None):
+                return super().__call__(x, cache=None if self.gradient_checkpointing and self.training else cache)
+
+            def forward(self, x, cache=None):
+                return super().forward(x) + (sum(cache) if cache else 0)
+
+        class Inner(Net):
+            def forward(self, x, cache):
+                for layer in self.layers:
+                    x = layer(x, cache=cache)
+                return self.head(x)
+
+        class Prefixed(nn.Module):
+            def __init__(self, always):
+                super().__init__()
+                self.inner, self.prefix = Inner(Remembering), nn.Parameter(torch.ones(16))
+                self.always, self.calls = always, 0
+
+            def forward(self, x):
+                self.calls += 1
+                return self.inner(x, cache=[self.prefix] if self.always or self.calls % 2 else [])
+
+        for always in (True, False):
+            again, world, _ = self.same(Prefixed(always), microbatches=2)
+            self.assertEqual(again[-1], None if always else [0, 2])
+            self.assertIn("all blocks are computed again: none was so far" if always else "2 of 4", world.said[0])
+
     def test_copies_and_pickles_are_models_as_before(self):
         for model in (Net(), Net(GradientCheckpointingLayer)):
             made, _ = self.recompute()

@@ -5,11 +5,21 @@ import random
 import sys
 
 FEWEST = 2  # modules of a class side by side that are a model's blocks
+CACHES = ("cache", "past_key_value", "past_key_values", "layer_past")  # names by which one is passed
 
 
 def is_layer(module):
     """Whether it is a layer of transformers' that asks at each call whether to checkpoint."""
     return any(kind.__name__ == "GradientCheckpointingLayer" for kind in type(module).__mro__)
+
+
+def owners(torch, model):
+    """The modules that call layers of transformers': those around the lists that these are in."""
+    parents = {child: part for part in model.modules() for child in part.children()}
+    found = {parents[part] for part in model.modules() if is_layer(part) and part in parents}
+    while lists := {part for part in found if isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)) and part in parents}:
+        found = found - lists | {parents[part] for part in lists}
+    return found
 
 
 def repeated(torch, module):
@@ -181,3 +191,28 @@ class Called:
         return getattr, (torch.nn.Identity(), "__init__")
 
 
+def holds(cache):
+    """Whether something is in a cache: a new one is empty."""
+    length = getattr(cache, "get_seq_length", None)
+    return bool(length() > 0 if length is not None else cache)
+
+
+class Given(Called):
+    """The hook before the forward of one that calls layers of transformers', which give a cache up where they ask: they
+    do not in a call with one that holds something already, a prefix say."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.held = False  # in the call before
+
+    def __call__(self, module, arguments, keywords):
+        if not self.torch.is_grad_enabled():
+            return
+        held = any(holds(keywords.get(name)) for name in CACHES)
+        if held or self.held:
+            self.held = held
+            for part in filter(is_layer, module.modules()):
+                part.gradient_checkpointing = not held
+
+    def __deepcopy__(self, known):
+        return Given(self.torch)

@@ -6,15 +6,14 @@ import weakref
 
 from . import scripted, swapped
 from .attention import Kept, intercepted, kernels, overhead_ns, use_kernels
-from .blocks import (Ask, Block, Called, are_equal, buffers, copies, counts, find, go_on_from, is_layer, modes, put,
-                     set_modes, state)
+from .blocks import (CACHES, Ask, Block, Called, Given, are_equal, buffers, copies, counts, find, go_on_from, is_layer,
+                     modes, owners, put, set_modes, state)
 from .compiled import GIB, Compiled, gib_above
 from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
 from .offload import Offload, tensors
 
 LEARNINGS = 4  # at most, of a model
 IDLE = contextlib.nullcontext()
-CACHES = ("past_key_value", "past_key_values", "layer_past")
 PATIENCE = 2  # iterations in which a model is looked for, and in which it may have no backward then
 LOOKING, LEARNING, CHOSEN, COMPILED, OFF = "looking", "learning", "chosen", "compiled", "off"
 AGAIN, ATTENTION = "again", "attention"  # ways that a block goes which is neither kept nor offloaded
@@ -148,6 +147,8 @@ class Recompute:
         if found:
             scripted.install(self.torch)
             model.register_forward_pre_hook(Called(self), with_kwargs=True)
+            for part in owners(self.torch, model):
+                part.register_forward_pre_hook(Given(self.torch), with_kwargs=True)
             self.begins(model, arguments, {})
 
     def is_compiled(self, model):
@@ -315,11 +316,12 @@ class Recompute:
             return  # its recording is not whole, or says nothing new
         self.learnings += 1
         try:
-            ladder = self.asked(costs)
+            ladder = self.asked(costs) if sizes else None
         except (OSError, RuntimeError, ValueError, KeyError) as problem:
-            self.state, self.unlearned = LEARNING, True  # computing all again takes the least
-            self.hold()
-            self.world.say("pleat: recompute: all blocks are computed again: %s" % problem)
+            self.learn_nothing(problem)
+            return
+        if ladder is None:
+            self.learn_nothing("none was so far, as where each is called with a cache")
             return
         earlier = 0 if self.learned else ladder.earlier  # later on another model may have been there
         if max(ladder.least(), earlier) > self.budget:
@@ -328,6 +330,12 @@ class Recompute:
         self.choose()
         self.hold()
         self.world.say(self.text())
+
+    def learn_nothing(self, reason):
+        """All blocks are computed again from here on, which takes the least."""
+        self.state, self.unlearned = LEARNING, True
+        self.hold()
+        self.world.say("pleat: recompute: all blocks are computed again: %s" % reason)
 
     def weights(self, models):
         """Theirs, as far as they are on this rank."""
