@@ -257,6 +257,19 @@ model.share_memory()
 assert x.share_memory_() is x and x.is_shared() and model.weight.is_shared()
 """
 
+# Of backward of the first torch has no shapes; within the other is a tensor of zeros that has no memory.
+SHAPELESS = """
+import torch
+spoken = torch.randn(10, 2, 5, device="cuda", requires_grad=True)
+lengths = [torch.full((2,), length, device="cuda") for length in (10, 3)]
+for flat in (False, True):
+    said = torch.randint(1, 5, (6,) if flat else (2, 3), device="cuda")
+    torch.nn.functional.ctc_loss(spoken.log_softmax(2), said, *lengths).backward()
+assert spoken.grad.shape == spoken.shape and spoken.grad.is_cuda
+assert torch.func.hessian(lambda x: (x ** 3).sum())(torch.ones(3, device="cuda")).shape == (3, 3)
+"""
+
+
 @unittest.skipIf(torch is None or torch.version.cuda is None, "no torch with CUDA")
 @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
 class Programs(unittest.TestCase):
@@ -270,6 +283,9 @@ class Programs(unittest.TestCase):
 
     def test_torchs_statistics_are_of_what_was_recorded(self):
         self.runs(STATISTICS)
+
+    def test_operators_may_have_no_shapes_of_their_own(self):
+        self.runs(SHAPELESS)
 
     def test_inference_takes_what_it_takes_without_gradients(self):
         self.runs(INFERRED)

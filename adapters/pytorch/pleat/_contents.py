@@ -112,7 +112,8 @@ class Contents:
 
     def hold(self, tensor, held):
         """Keeps what a tensor on the GPU holds from now on: a tensor of the same size and strides."""
-        if held.stride() != tensor.stride() or held.storage_offset() or held.dtype != tensor.dtype:
+        if (held.stride() != tensor.stride() or held.storage_offset() or held.dtype != tensor.dtype
+                or held._is_zerotensor()):  # whose storage is nowhere
             laid = self.torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
             held = laid.copy_(held)
         if not self.is_large(held):

@@ -321,6 +321,8 @@ def watching(torch, recorder):
                 raise _contents.Refused("%s of a sparse tensor" % function)
             if goes_to_host(name, args, kwargs):
                 return contents.read(args[0]).to(kwargs.get("dtype") or args[0].dtype)
+            if name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"):  # neither is there to be asked
+                return False
             if name == "is_pinned":
                 return hasattr(args[0].untyped_storage(), PINNED)
             pins = name == "_pin_memory" or kwargs.get("pin_memory")
@@ -355,8 +357,10 @@ def watching(torch, recorder):
 
         def without(self, function, args, kwargs):
             """What an operator returns on tensors without contents."""
-            are_there = any(isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor)
-                            for leaf in _contents.leaves((args, kwargs), []))
+            tensors = contents.tensors(args, kwargs)
+            are_there = any(not isinstance(leaf, FakeTensor) for leaf in tensors)
+            # Else torch tries some operators that it has no shapes of with zeros, where the tensors are.
+            fakes.allow_fallback_kernels = not any(leaf.is_cuda for leaf in tensors)
             try:
                 with fakes:
                     given = tree_map(without_contents, (args, kwargs)) if are_there else (args, kwargs)
