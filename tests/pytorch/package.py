@@ -571,6 +571,17 @@ class Run(unittest.TestCase):
         self.assertEqual(lines[1], "pleat run: nothing was allocated on a GPU: Pleat was not enabled; "
                                    "so not written: the counters " + counters)
 
+    def test_why_nothing_was_allocated_is_what_was_said_before(self):
+        of_gpus = TORCH.replace("None", "'13.0'").replace("lambda: 1", "lambda: 0")
+        for torch, why in ((TORCH, "torch 9.9+cpu is built without CUDA"),
+                           (of_gpus, "there is no GPU (its driver, libnone.so, is not here)")):
+            with tempfile.TemporaryDirectory() as folder:
+                pathlib.Path(folder, "torch.py").write_text(torch)
+                said = self.run_it("--counters", "/tmp/none", "--", sys.executable, "-c", "import torch",
+                                   PYTHONPATH=folder, PLEAT_CUDA_LIBRARY="libnone.so")
+            self.assertEqual(said, (0, "pleat run: %s: the program runs as without Pleat\npleat run: nothing was allocated "
+                                       "on a GPU: %s; so not written: the counters /tmp/none\n" % (why, why)))
+
     def test_a_launcher_needs_none_of_its_ranks_plans(self):
         with tempfile.TemporaryDirectory() as folder:
             name = os.path.join(folder, "a.plan")

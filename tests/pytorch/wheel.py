@@ -155,7 +155,7 @@ class Environment(Folder):
         """PLEAT=1 is not `pleat run`."""
         torch = types.SimpleNamespace(version=types.SimpleNamespace(cuda="13.0"))
         for name in ("pleat", "pleat run"):
-            with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(_first, "refused", False), \
+            with mock.patch.dict(sys.modules, torch=torch), mock.patch.object(_first, "unserved", ""), \
                     mock.patch.object(_job, "why_not", lambda torch: None), \
                     mock.patch.object(pleat, "enable", side_effect=ValueError("pleat: there is no setting 'x'")), \
                     self.assertRaises(SystemExit) as ended:

@@ -19,7 +19,7 @@ OUTPUTS = {"save_plan": "the plan", "report": "the report", "counters": "the cou
 BOARD = "PLEAT_RUN_BOARD"  # the variable by which the others find the file: process, descriptor, inode
 MOST_BYTES = 256 << 20  # that are read of it: some 100,000 ranks
 
-refused = False  # whether this process's torch could not be served, which was said
+unserved = ""  # why this process's torch is not served, which was said
 is_served = False  # whether this process was, which says so by itself
 
 
@@ -81,14 +81,9 @@ def served(environment, told=None):
 
 
 def reason():
-    torch = sys.modules.get("torch")
-    if refused:
-        return "Pleat was not enabled"
-    if torch is None:
-        return "torch was not imported"
-    if getattr(getattr(torch, "version", None), "cuda", None) is None:
-        return "torch is built without CUDA"
-    return "no tensor was made there"
+    if unserved:
+        return unserved
+    return "no tensor was made there" if "torch" in sys.modules else "torch was not imported"
 
 
 def missing(environment):

@@ -216,6 +216,7 @@ def begin(environment, name="pleat run"):
         return
     reason = why_not(torch)
     if reason:
+        _first.unserved = reason
         # enable() would have said it; `pleat run` has.
         wrong = wrong_settings(environment) if "PLEAT_RUN_PID" not in environment else None
         if wrong:
@@ -241,7 +242,7 @@ def begin(environment, name="pleat run"):
         )
     except (OSError, RuntimeError, ValueError) as problem:
         # Without Pleat the job would be another one than was asked for.
-        _first.refused = True
+        _first.unserved = "Pleat was not enabled"
         sys.exit("%s: %s" % (name, str(problem).replace("pleat: ", "", 1)))
     # A rank may be told later; what was asked for holds, also where the program empties its environment.
     asked = {key: value for key, value in environment.items() if key.startswith("PLEAT_RUN")}
