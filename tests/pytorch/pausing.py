@@ -2,6 +2,8 @@
 
 import importlib
 import sys
+import threading
+import time
 import types
 import unittest
 from unittest import mock
@@ -224,6 +226,30 @@ def fake_vllm():
     modules[names[3]].SleepModeBackend = SleepModeBackend
     modules[names[3]].SleepModeBackendFactory = SleepModeBackendFactory
     return modules
+
+
+class Phases(unittest.TestCase):
+    def test_threads_may_be_in_phases_at_once(self):
+        library, problems, end = mock.Mock(pleat_torch_phase=lambda name: 0), [], time.monotonic() + 2
+
+        def enter():
+            try:
+                while time.monotonic() < end and not problems:
+                    with pleat.phase("a"), pleat.phase("b"):
+                        pass
+            except RuntimeError as problem:
+                problems.append(problem)
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        self.addCleanup(sys.setswitchinterval, interval)
+        with mock.patch.object(pleat, "_library", library):
+            threads = [threading.Thread(target=enter) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(problems, [])
 
 
 if __name__ == "__main__":

@@ -290,7 +290,7 @@ def _mark(devices):
 def _enter_phase(name):
     """Tells the runtime where the program is; "": in what is around."""
     if _library is not None:
-        _call(_library.pleat_torch_phase, (name or next(reversed(_phases.values()), "")).encode())
+        _call(_library.pleat_torch_phase, (name or "".join([*_phases.values()][-1:])).encode())
 
 
 @contextlib.contextmanager

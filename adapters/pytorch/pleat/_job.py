@@ -41,22 +41,26 @@ def say(text):
     _stderr.say(("" if rank is None else "[rank %s] " % rank) + text)
 
 
-def run(*arguments, answers=(0,), close_fds=True):
+def done(arguments, environment, **named):
+    """How the command ends with these arguments; None: it is not there."""
+    program = command()
+    return program and subprocess.run([program, *arguments], env=environment, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True, errors="replace", **named)
+
+
+def run(*arguments, answers=(0,), **named):
     """Standard output of the command where its exit status is an answer; else RuntimeError with the last line that
     it said, but for the one that leads to its help."""
-    program = command()
-    if program is None:
-        raise RuntimeError("the command pleat is not there; $PLEAT_COMMAND may name it")
     # What asks for a log or a canary asks for the program's: its log would be lost to this one's.
     settings = [setting for setting in _plans.split(os.environ.get("PLEAT_CONF", ""))
                 if setting.split(":")[0] not in PROGRAMS_OWN]
-    done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, errors="replace", env=dict(os.environ, PLEAT_CONF=",".join(settings)),
-                          close_fds=close_fds)
-    if done.returncode not in answers:
-        said = [line for line in done.stderr.splitlines() if not line.startswith("See 'pleat ")]
-        raise RuntimeError((said or ["exit %d" % done.returncode])[-1])
-    return done.stdout
+    ended = done(arguments, dict(os.environ, PLEAT_CONF=",".join(settings)), **named)
+    if ended is None:
+        raise RuntimeError("the command pleat is not there; $PLEAT_COMMAND may name it")
+    if ended.returncode not in answers:
+        said = [line for line in ended.stderr.splitlines() if not line.startswith("See 'pleat ")]
+        raise RuntimeError((said or ["exit %d" % ended.returncode])[-1])
+    return ended.stdout
 
 
 def cannot_draw():
@@ -72,14 +76,10 @@ def cannot_draw():
 def ask(environment, *arguments):
     """(what the command says against settings or a file, what it answers); None for the first: nothing, or
     there is no command, which answers nothing."""
-    program = command()
-    if program is None:
-        return None, ""
-    done = subprocess.run([program, *arguments], env=environment, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True)
-    if done.returncode == 0:
-        return None, done.stdout
-    said = (done.stderr.splitlines() or ["exit %d" % done.returncode])[0]
+    ended = done(arguments, environment)
+    if ended is None or ended.returncode == 0:
+        return None, ended.stdout if ended else ""
+    said = (ended.stderr.splitlines() or ["exit %d" % ended.returncode])[0]
     return said.replace("pleat %s: " % arguments[0], "", 1), ""
 
 
