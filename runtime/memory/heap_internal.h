@@ -9,6 +9,7 @@
 #include <internal/error.h>
 #include <internal/range.h>
 #include <runtime/memory/heap.h>
+#include <string.h>
 
 /* A stream that needs new chunks may wait for another stream's where there are at least this many:
  * see D32 and D142 in docs/decisions.md. */
@@ -25,6 +26,24 @@ static inline void pleat__heap_forget(pleat__heap *heap)
 static inline bool pleat__heap_is_free(const pleat__heap *heap, uint32_t chunk, uint8_t zone)
 {
     return heap->zone_of[chunk] == zone && heap->pool->occupancy.used[chunk] == 0;
+}
+
+/* Whether all of the chunks [first, end) are. Eight are looked at together. */
+static inline bool pleat__heap_are_free(const pleat__heap *heap, uint32_t first, uint32_t end,
+                                        uint8_t zone)
+{
+    const uint8_t *zones = heap->zone_of;
+    const uint16_t *used = heap->pool->occupancy.used;
+    uint64_t all = UINT64_C(0x0101010101010101) * zone, theirs, in_use[2];
+    for (; first + sizeof all <= end; first += sizeof all) {
+        memcpy(&theirs, zones + first, sizeof theirs);
+        memcpy(in_use, used + first, sizeof in_use);
+        if (((theirs ^ all) | in_use[0] | in_use[1]) != 0)
+            return false;
+    }
+    while (first < end && pleat__heap_is_free(heap, first, zone))
+        first++;
+    return first == end;
 }
 
 /* Whether a granule is at the address behind the one before it. */

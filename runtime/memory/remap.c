@@ -85,12 +85,11 @@ static uint32_t behind(const search *s, const pleat__view *view, uint32_t page)
     return page + pleat__handle_chunks(s->heap->pool, view->chunks[page]);
 }
 
-/* Whether anything lies on a handle's pages [page, end). */
-static bool is_busy(const search *s, const pleat__view *view, uint32_t page, uint32_t end)
+/* Whether anything lies on the handle at a page. */
+static bool is_busy(const search *s, const pleat__view *view, uint32_t page)
 {
-    while (page < end && pleat__heap_is_free(s->heap, view->chunks[page], s->zone))
-        page++;
-    return page < end;
+    pleat__chunk_span handle = s->heap->pool->span[view->chunks[page]];
+    return !pleat__heap_are_free(s->heap, handle.first, handle.behind, s->zone);
 }
 
 static void count_busy(const search *s, const pleat__view *view)
@@ -99,7 +98,7 @@ static void count_busy(const search *s, const pleat__view *view)
     for (uint32_t i = 0, next; i < view->pages; i = next) {
         next = behind(s, view, i);
         s->busy[i] = busy;
-        busy += is_busy(s, view, i, next);
+        busy += is_busy(s, view, i);
     }
     s->busy[view->pages] = busy;
 }
@@ -255,7 +254,7 @@ static bool fill_all(const search *s, exchange *x)
     uint32_t begin = best->from;
     for (uint32_t i = best->from, next; i < best->until; i = next) {
         next = behind(s, best->view, i);
-        if (is_busy(s, best->view, i, next))
+        if (is_busy(s, best->view, i))
             continue;
         if (begin < i && !fill(x, begin, i))
             return false;

@@ -5,7 +5,8 @@
  *       25 us a chunk on an H200, creating and mapping a new one 35 us and the memory itself.
  * HOW   GMLake's order (its section 4.3), S1 to S5:
  *         S1, S2 reuse    a free stretch of a view that is there (views.c), or that is when a few
- *                         of its handles are exchanged (remap.c)
+ *                         of its handles are exchanged (remap.c): where a new view would need no
+ *                         new memory, since none that is there shows more that is free (D607)
  *         S3 stitch       whole free handles, those of the smallest runs first
  *         S4 insufficient just as many more chunks as are missing (heap_grow.c says whose); for
  *                         all of it where next to nothing is free, and then no view. What comes
@@ -36,11 +37,10 @@
 static pleat_result gather_handle(pleat__heap *heap, uint32_t first)
 {
     uint32_t chunks = pleat__handle_chunks(heap->pool, first);
-    for (uint32_t c = first; c < first + chunks; c++) {
-        PLEAT_TRY(pleat__arena_grow(heap->arena, &heap->gathered, &heap->gathered_capacity,
-                                    heap->gathered_count, sizeof *heap->gathered));
+    PLEAT_TRY(pleat__arena_reserve(heap->arena, &heap->gathered, &heap->gathered_capacity,
+                                   heap->gathered_count + chunks, sizeof *heap->gathered));
+    for (uint32_t c = first; c < first + chunks; c++)
         heap->gathered[heap->gathered_count++] = c;
-    }
     return PLEAT_OK;
 }
 
@@ -130,29 +130,35 @@ static bool gather_next(void *context, uint32_t first)
     return to->result == PLEAT_OK;
 }
 
-/* Fills heap->gathered with the chunks of a view, in which the request begins at granule *offset;
- * *missing granules were not found. */
-static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granules,
-                           uint32_t *offset, uint32_t *missing)
+/* What is found for a request. */
+typedef struct finding {
+    uint32_t offset;  /* granule of what was gathered in which it begins */
+    uint32_t missing; /* granules that were not found */
+    pleat__supplied supplied;
+    bool least;  /* memory is short: no more is asked for than it needs */
+    bool placed; /* it fits elsewhere meanwhile, and that is occupied */
+} finding;
+
+/* Fills heap->gathered with the chunks of a new view, as far as they are free. */
+static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granules, finding *found)
 {
     const pleat__free_runs *zone = &heap->zones[zone_index];
     uint32_t shift = heap->pool->occupancy.shift;
     heap->gathered_count = 0;
-    *offset = 0;
-    *missing = granules;
+    found->offset = 0;
+    found->missing = granules;
     pleat__run head = find_head(heap, zone);
     if (head.count != 0) {
         pleat__run handle = handle_of(heap, head.begin);
         PLEAT_TRY(gather_handle(heap, handle.begin >> shift));
-        *offset = head.begin - handle.begin;
-        *missing -= head.count;
+        found->offset = head.begin - handle.begin;
+        found->missing -= head.count;
     }
-    pleat__run tail = find_tail(heap, zone, *missing, head);
-    *missing -= tail.count;
-    gathering whole = {.heap = heap, .missing = *missing};
+    pleat__run tail = find_tail(heap, zone, found->missing, head);
+    gathering whole = {.heap = heap, .missing = found->missing - tail.count};
     pleat__heap_each_whole(heap, zone_index, gather_next, &whole);
     PLEAT_TRY(whole.result);
-    *missing = whole.missing;
+    found->missing = whole.missing;
     return tail.count == 0 ? PLEAT_OK : gather_handle(heap, tail.begin >> shift);
 }
 
@@ -315,22 +321,14 @@ static bool is_next_to_nothing(uint32_t granules, uint32_t missing)
     return granules - missing <= granules / LITTLE;
 }
 
-/* What is found for a request. */
-typedef struct finding {
-    uint32_t offset; /* granule of what was gathered in which it begins */
-    pleat__supplied supplied;
-    bool least;  /* memory is short: no more is asked for than it needs */
-    bool placed; /* it fits elsewhere meanwhile, and that is occupied */
-} finding;
-
-/* Memory for a request of which `missing` granules are not free. Where there is none `least` is set
- * first, and nothing is refused: less may be missing then. */
-static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, uint32_t missing,
-                           finding *found)
+/* Memory for a request of which granules are missing. Where there is none `least` is set first, and
+ * nothing is refused: less may be missing then. */
+static pleat_result supply(pleat__heap *heap, uint32_t granules, uint8_t zone, finding *found)
 {
     const pleat__chunk_pool *pool = heap->pool;
-    uint32_t needed = (uint32_t)pleat__ceil_div(missing, pool->occupancy.full), chunks = needed;
-    if (!found->least && is_next_to_nothing(granules, missing))
+    uint32_t needed = (uint32_t)pleat__ceil_div(found->missing, pool->occupancy.full);
+    uint32_t chunks = needed;
+    if (!found->least && is_next_to_nothing(granules, found->missing))
         chunks = chunks_for_all(heap, granules, zone);
     if (pleat__space_room(pool->space) < chunks * pool->page_bytes)
         chunks = needed;
@@ -347,22 +345,24 @@ static uint32_t from_others(const finding *found)
     return found->supplied.shared + found->supplied.refused;
 }
 
+/* Gathers anew: the lock may have been left, and what others freed meanwhile may hold it all. */
+static pleat_result gather_again(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                                 pleat__place *place, finding *found)
+{
+    PLEAT_TRY(pleat__heap_sync(heap));
+    found->placed = in_one_run(heap, granules, zone, place);
+    return found->placed ? PLEAT_OK : gather(heap, zone, granules, found);
+}
+
 /* Gathers until nothing is missing, or the request is placed. */
 static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                pleat__place *place, finding *found)
 {
-    uint32_t missing;
-    /* The lock may have been left, and what others freed meanwhile may hold it all. */
-    PLEAT_TRY(pleat__heap_sync(heap));
-    found->placed = in_one_run(heap, granules, zone, place);
-    if (found->placed)
-        return PLEAT_OK;
-    PLEAT_TRY(gather(heap, zone, granules, &found->offset, &missing));
-    while (missing != 0) {
+    while (found->missing != 0) {
         pleat_result result = PLEAT_OK;
         uint32_t before = from_others(found);
-        if (!pleat__heap_order(heap, zone, missing))
-            result = supply(heap, granules, zone, missing, found);
+        if (!pleat__heap_order(heap, zone, found->missing))
+            result = supply(heap, granules, zone, found);
         /* What others freed while the driver refused may hold it all. */
         PLEAT_TRY(pleat__heap_sync(heap));
         found->placed =
@@ -371,21 +371,40 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
         if (found->placed)
             break;
         PLEAT_TRY(result);
-        PLEAT_TRY(gather(heap, zone, granules, &found->offset, &missing));
+        PLEAT_TRY(gather(heap, zone, granules, found));
     }
     return PLEAT_OK;
+}
+
+/* Whether a view may hold the request that is there already: it shows no more that is free than a
+ * new one would, for which all was looked at where free runs are few. */
+static bool may_be_there(const pleat__heap *heap, uint8_t zone, const finding *found)
+{
+    return found->missing == 0 || heap->zones[zone].by_size.count > LOOKS;
+}
+
+/* A view that is there, as it is or with a few of its handles exchanged. PLEAT_E_NOT_FOUND, without
+ * a text: none serves; the lock may have been left. */
+static pleat_result use_a_view(pleat__heap *heap, uint32_t granules, uint8_t zone,
+                               pleat__place *place)
+{
+    if (pleat__views_reuse(heap, granules, zone, place))
+        return PLEAT_OK;
+    PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
+    return pleat__views_remap(heap, granules, zone, place);
 }
 
 pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
     finding found = {0};
-    if (pleat__views_reuse(heap, granules, zone, place))
-        return PLEAT_OK;
+    PLEAT_TRY(gather(heap, zone, granules, &found));
+    if (may_be_there(heap, zone, &found)) {
+        pleat_result result = use_a_view(heap, granules, zone, place);
+        if (result != PLEAT_E_NOT_FOUND)
+            return result;
+        PLEAT_TRY(gather_again(heap, granules, zone, place, &found));
+    }
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
-    PLEAT_TRY(pleat__heap_sync(heap));
-    pleat_result result = pleat__views_remap(heap, granules, zone, place);
-    if (result != PLEAT_E_NOT_FOUND)
-        return result;
     PLEAT_TRY(gather_all(heap, granules, zone, place, &found));
     return found.placed
                ? PLEAT_OK

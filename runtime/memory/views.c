@@ -224,21 +224,6 @@ static uint32_t whole_chunks(const pleat__heap *heap, uint32_t granules)
                            : 0;
 }
 
-/* Whether so many chunks of a zone are free as a whole. */
-static bool has_whole(const pleat__heap *heap, uint32_t wanted, uint8_t zone)
-{
-    const pleat__free_runs *runs = &heap->zones[zone];
-    uint32_t left = wanted;
-    for (pleat__hole hole = pleat__free_runs_largest(runs); left != 0;
-         hole = pleat__free_runs_smaller(runs, hole)) {
-        if (hole.run.count < heap->pool->occupancy.full)
-            return false;
-        pleat__chunk_run whole = pleat__whole_chunks(&heap->pool->occupancy, hole.run);
-        left -= whole.end - whole.first < left ? whole.end - whole.first : left;
-    }
-    return true;
-}
-
 /* Whether so many of a view's chunks in a row are free as a whole. Each row is looked at from its
  * end: behind a chunk in use the next one begins, so few are looked at where many are wanted. */
 static bool has_row(const pleat__heap *heap, const pleat__view *view, uint32_t wanted, uint8_t zone)
@@ -317,8 +302,6 @@ bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, plea
     uint32_t pages = granules / heap->pool->occupancy.full, row = whole_chunks(heap, granules);
     stretch found = {0};
     bool any = false;
-    if (!has_whole(heap, row, zone))
-        return false;
     for (uint32_t i = first_of(heap, pages); i < heap->view_count && !any; i++)
         any = heap->views[i]->stream == pleat__zone_stream(zone) &&
               has_row(heap, heap->views[i], row, zone) &&
