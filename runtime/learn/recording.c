@@ -218,45 +218,57 @@ static bool is_alike(const pleat__comparison *compared, uint32_t count)
            2 * count >= compared->length;
 }
 
-/* Whether iterations are alike often enough for two in a row to be no chance; this one is like the
- * one before, or not. */
-static bool is_often_alike(pleat__recording *recording, bool alike)
+/* An iteration was like the one before, or not. */
+static void count(pleat__recording *recording, bool alike)
 {
     recording->unlike += alike ? 0 : 2;
     recording->unlike -= alike && recording->unlike != 0;
     if (recording->unlike > MOST_UNLIKE)
         recording->unlike = MOST_UNLIKE;
-    return recording->unlike < UNLIKE;
+}
+
+/* Whether all is held that came since the last mark. */
+static bool is_whole(const pleat__recording *recording)
+{
+    return recording->mark_at != PLEAT__NO_MARK && recording->mark_at >= recording->begin;
+}
+
+/* Whether this mark is the last one made again, or nothing was recorded since. */
+static bool is_made_again(const pleat__recording *recording)
+{
+    return is_whole(recording) && recording->end - recording->mark_at <= AGAIN;
+}
+
+/* The requests since the last mark, where they are an iteration that may be followed; else 0. */
+static uint32_t requests_of(const pleat__recording *recording)
+{
+    uint64_t requests = recording->end - recording->mark_at;
+    bool may_be = is_whole(recording) && requests >= LEAST && requests <= MOST / 2;
+    return may_be ? (uint32_t)requests : 0;
+}
+
+/* An iteration of so many requests has ended, which the next one is compared with. Whether it is to
+ * be followed: it is like the one before, and so are most. */
+static bool end_iteration(pleat__recording *recording, uint32_t requests)
+{
+    bool compared = requests != 0 && recording->compared.length != 0;
+    bool alike = compared && is_alike(&recording->compared, requests);
+    if (compared)
+        count(recording, alike);
+    if (compared && recording->unlike == MOST_UNLIKE)
+        recording->unasked = UNASKED;
+    compare_with(recording, recording->unasked == 0 ? requests : 0);
+    return alike && recording->unlike < UNLIKE;
 }
 
 pleat__alike pleat__recording_mark(pleat__recording *recording)
 {
-    pleat__alike none = {0}, iteration = none;
-    uint64_t begin = recording->mark_at, count = recording->end - begin;
-    bool whole = begin != PLEAT__NO_MARK && begin >= recording->begin;
+    pleat__alike none = {0}, iteration = {recording->mark_at, requests_of(recording)};
     recording->marked = true;
-    if (recording->unasked != 0) {
-        recording->unasked--;
+    recording->unasked -= recording->unasked != 0;
+    if (is_made_again(recording))
         return none;
-    }
-    if (whole && count <= AGAIN)
-        return none;
-    if (!whole || count < LEAST || count > MOST / 2) {
-        compare_with(recording, 0);
-        return none;
-    }
-    if (recording->compared.length != 0) {
-        bool alike = is_alike(&recording->compared, (uint32_t)count);
-        if (is_often_alike(recording, alike) && alike)
-            iteration = (pleat__alike){begin, (uint32_t)count};
-        if (recording->unlike == MOST_UNLIKE) {
-            compare_with(recording, 0);
-            recording->unasked = UNASKED;
-            return none;
-        }
-    }
-    compare_with(recording, (uint32_t)count);
-    return iteration;
+    return end_iteration(recording, iteration.count) ? iteration : none;
 }
 
 /* Field by field: what is put together first and copied then took twice as long, 0.2 ms of a call
