@@ -3,8 +3,9 @@
  *
  * A plan that was made of another run may fit this one in part: the data are others, and with them
  * the sizes. What it then has memory for, and what lies beside it, adds up. So each plan is on
- * trial at first, and left where it would be suspended (learner.h), before it has cost memory: the
- * job is learned as one without a plan (docs/decisions.md, D595).
+ * trial at first, and left where it would be suspended (learner.h), before it has cost memory, or
+ * where the trial shows that it costs much: the job is learned as one without a plan
+ * (docs/decisions.md, D595, D615).
  *
  * A plan that nobody named, but that was found by how the job begins, is a guess besides: many jobs
  * begin alike, with the same weights say, and then differ in their depth, their batch or their

@@ -6,7 +6,8 @@
  * sizes), or an iteration as it lay in the heap. Where too many requests do not match it is
  * suspended: the heap serves, and the next iteration begins with it again; a learned one that is
  * suspended in two in a row goes. Two iterations in a row that are alike (recording.h) make one.
- * A plan file that would be suspended while it is on trial (judge.h) is another job's, and left.
+ * A plan file that would be suspended while it is on trial (judge.h), or takes too much memory when
+ * that ends, is another job's, and left.
  */
 #ifndef PLEAT_RUNTIME_LEARN_LEARNER_H
 #define PLEAT_RUNTIME_LEARN_LEARNER_H
@@ -18,7 +19,7 @@
 #include <runtime/learn/recording.h>
 
 /* A schedule is suspended when PLEAT__WATCH_MISSED of PLEAT__WATCH_REQUESTS requests, or fewer, did
- * not match (docs/decisions.md, D113, D114). */
+ * not match, or found the slots of a plan on trial in use (docs/decisions.md, D113, D114, D614). */
 #define PLEAT__WATCH_REQUESTS 256u
 #define PLEAT__WATCH_MISSED   64u
 /* Things to be done before the next request. */
@@ -35,7 +36,7 @@ typedef struct pleat__learner {
     uint64_t epoch;            /* changes whenever `current` does */
     uint64_t requests;
     uint32_t watched;     /* requests since divergence was judged last */
-    uint32_t missed;      /* of them, those that did not match */
+    uint32_t missed;      /* of them, those that speak against the schedule */
     bool diverged;        /* the schedule was suspended within this iteration ... */
     bool diverged_before; /* ... and within the one before */
     bool waits;           /* a mark waits for a layout that is being made */
@@ -59,7 +60,7 @@ PLEAT_NODISCARD pleat_result pleat__learner_load(pleat__learner *learner, pleat_
                                                  const pleat_plan *plan, bool guessed);
 /* How a plan on trial fits. */
 pleat__plan_fit pleat__learner_fit(const pleat__learner *learner);
-/* A request was served while a plan is on trial. */
+/* A request was served while a plan is on trial; `missed`: it is none of the plan's. */
 void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed);
 /* The plan file is another job's: it is not followed any more, and its views go as soon as nothing
  * lies in them. The job is learned. false: it cannot be done now. */
@@ -80,9 +81,11 @@ static inline bool pleat__learner_has_sizes(const pleat__learner *learner)
     return learner->sizes.plan != NULL;
 }
 
-/* A request was served; `missed`: it did not match what is followed. */
+/* A request was served; `missed`: it did not match what is followed; `busy`: it did, and its slot
+ * was in use, which speaks against a plan on trial as well (docs/decisions.md, D614). A recipe's
+ * are too small where the job's sizes are larger. */
 static inline void pleat__learner_request(pleat__learner *learner, uint64_t bytes, uint16_t stream,
-                                          const pleat__place *place, bool missed)
+                                          const pleat__place *place, bool missed, bool busy)
 {
     learner->requests++;
     if (learner->stats->live_bytes > learner->most_live)
@@ -93,11 +96,11 @@ static inline void pleat__learner_request(pleat__learner *learner, uint64_t byte
         learner->due |= PLEAT__DUE_ITERATION;
     if (learner->current == NULL)
         return;
-    learner->missed += missed;
+    learner->missed += missed || (busy && learner->judge.on && !pleat__learner_has_sizes(learner));
     if (__builtin_expect(learner->judge.on, 0))
         pleat__learner_try(learner, bytes, missed);
     if (__builtin_expect(++learner->watched >= PLEAT__WATCH_REQUESTS, 0) ||
-        __builtin_expect(missed && learner->missed >= PLEAT__WATCH_MISSED, 0))
+        __builtin_expect(learner->missed >= PLEAT__WATCH_MISSED, 0))
         pleat__learner_watch(learner);
 }
 

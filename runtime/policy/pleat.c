@@ -547,7 +547,8 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     count_served(self->stats, how, bytes);
     put_down(self, &place, bytes, index);
     if (self->learner.epoch == epoch)
-        pleat__learner_request(&self->learner, bytes, index, &place, (how & DIVERGED) != 0);
+        pleat__learner_request(&self->learner, bytes, index, &place, (how & DIVERGED) != 0,
+                               (how & SLOT_BUSY) != 0);
     *address = place.address;
     return PLEAT_OK;
 }

@@ -35,27 +35,45 @@ static bool meet(const job_shape *shape, uint32_t a, uint32_t b)
     }
 }
 
+#define NOT_YET UINT64_MAX /* it has no place */
+
 static uint64_t rounded(uint64_t bytes)
 {
     return (bytes + 511) & ~511ull;
 }
 
-/* First fit, request by request; returns the height. */
+/* Whether request k has a place that reaches into that of i while both live. */
+static bool is_in_the_way(const job_shape *shape, const uint64_t *places, uint32_t k, uint32_t i)
+{
+    return places[k] < places[i] + rounded(shape->bytes[i]) &&
+           places[i] < places[k] + rounded(shape->bytes[k]) && meet(shape, k, i);
+}
+
+/* The lowest place for request i beside those that have one. */
+static void place_one(const job_shape *shape, uint64_t *places, uint32_t i)
+{
+    places[i] = 0;
+    for (uint32_t k = 0; k < JOB_REQUESTS; k++)
+        if (k != i && places[k] != NOT_YET && is_in_the_way(shape, places, k, i)) {
+            places[i] = places[k] + rounded(shape->bytes[k]);
+            k = UINT32_MAX;
+        }
+}
+
+/* First fit, the largest first; returns the height. */
 static uint64_t place_all(const job_shape *shape, uint64_t places[JOB_REQUESTS])
 {
     uint64_t height = 0;
-    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
-        places[i] = 0;
-        for (uint32_t k = 0; k < i; k++) {
-            bool over = places[k] < places[i] + rounded(shape->bytes[i]) &&
-                        places[i] < places[k] + rounded(shape->bytes[k]);
-            if (over && meet(shape, k, i)) {
-                places[i] = places[k] + rounded(shape->bytes[k]);
-                k = UINT32_MAX;
-            }
-        }
-        if (places[i] + rounded(shape->bytes[i]) > height)
-            height = places[i] + rounded(shape->bytes[i]);
+    memset(places, 0xff, JOB_REQUESTS * sizeof *places);
+    for (uint32_t placed = 0; placed < JOB_REQUESTS; placed++) {
+        uint32_t largest = JOB_REQUESTS;
+        for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+            if (places[i] == NOT_YET &&
+                (largest == JOB_REQUESTS || shape->bytes[i] > shape->bytes[largest]))
+                largest = i;
+        place_one(shape, places, largest);
+        uint64_t end = places[largest] + rounded(shape->bytes[largest]);
+        height = end > height ? end : height;
     }
     return height;
 }
@@ -172,6 +190,46 @@ static void follow_slots_that_meet_are_never_both_given_out(void **state)
         assert_true(pleat_stats_of(j.runtime).slot_busy > 0);
         finish(&j);
     }
+}
+
+/* A plan's slots with as much between them as they take: nothing of it serves the job. (D615.) */
+static void follow_plan_that_takes_too_much_is_left_when_its_trial_ends(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    job_shape shape = job_shape_make(29, 4);
+    make_plan(&p, &shape);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        p.slots[i].place *= 2;
+    p.handles[0].chunks *= 2;
+    p.plan.virtual_bytes *= 2;
+    p.plan.physical_bytes *= 2;
+    job_start(&j, "pleat", &p.plan, 0);
+    run_marked(&j, &shape, 1);
+    assert_int_equal(pleat_stats_of(j.runtime).left_at, JOB_REQUESTS);
+    run_marked(&j, &shape, 2);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.physical_bytes < stats.peak_live_bytes + stats.peak_live_bytes / 8);
+    finish(&j);
+}
+
+/* A plan whose slots are in use when their requests come, each of which it knows. (D614.) */
+static void follow_plan_whose_slots_are_in_use_is_left(void **state)
+{
+    (void)state;
+    job j;
+    static plan_of_job p;
+    job_shape shape = job_shape_make(29, 1);
+    make_plan(&p, &shape);
+    for (uint32_t i = 0; i < JOB_REQUESTS; i++)
+        p.slots[i].place = 0;
+    job_start(&j, "pleat", &p.plan, 0);
+    run_marked(&j, &shape, 1);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_true(stats.slot_busy >= 64);
+    assert_in_range(stats.left_at, 64, 256);
+    finish(&j);
 }
 
 /* Two slots at different addresses over the same chunks, never live together. */
@@ -310,7 +368,7 @@ static void follow_stray_of_the_first_iteration_lies_beside_the_plan(void **stat
     (void)state;
     job j;
     static plan_of_job p;
-    job_shape shape = job_shape_make(27, 4);
+    job_shape shape = job_shape_make(29, 4);
     make_plan_behind(&p, &shape);
     const uint64_t sizes[] = {512, JOB_PAGE, 2 * JOB_PAGE + 512};
     for (uint64_t i = 0; i < 9; i++) {
@@ -346,7 +404,7 @@ static void follow_large_stray_that_goes_takes_no_more(void **state)
     (void)state;
     job j;
     static plan_of_job p;
-    job_shape shape = job_shape_make(27, 4);
+    job_shape shape = job_shape_make(29, 4);
     make_plan_behind(&p, &shape);
     const uint64_t part[] = {4, 20}, budgets[] = {0, p.plan.physical_bytes};
     for (int i = 0; i < 2; i++) {
@@ -370,7 +428,7 @@ static void follow_stray_beside_dynamic_requests_takes_no_more(void **state)
     (void)state;
     job j;
     static plan_of_job p;
-    job_shape shape = job_shape_make(27, 4);
+    job_shape shape = job_shape_make(29, 4);
     make_plan_behind(&p, &shape);
     p.slots[JOB_REQUESTS / 2].class = PLEAT__CLASS_DYNAMIC;
     job_start(&j, "pleat", &p.plan, 0);
@@ -390,7 +448,7 @@ static void follow_small_stray_beside_dynamic_requests_is_in_no_way(void **state
     (void)state;
     job j;
     static plan_of_job p;
-    job_shape shape = job_shape_make(27, 4);
+    job_shape shape = job_shape_make(29, 4);
     make_plan_behind(&p, &shape);
     p.slots[JOB_REQUESTS / 2].class = PLEAT__CLASS_DYNAMIC;
     p.slots[JOB_REQUESTS / 2].lane = PLEAT__NO_LANE;
@@ -441,7 +499,7 @@ static void follow_stray_of_a_chunk_lies_beside_the_plan_at_any_time(void **stat
     (void)state;
     job j;
     static plan_of_job p;
-    job_shape shape = job_shape_make(27, 4);
+    job_shape shape = job_shape_make(29, 4);
     make_plan_behind(&p, &shape);
     job_start(&j, "pleat", &p.plan, 0);
     job_tensor held = job_alloc(&j, 3 * JOB_PAGE, 0);
@@ -718,6 +776,8 @@ int main(void)
         cmocka_unit_test(follow_every_request_of_a_plan_has_its_slot),
         cmocka_unit_test(follow_plan_has_memory_as_far_as_the_program_comes),
         cmocka_unit_test(follow_slots_that_meet_are_never_both_given_out),
+        cmocka_unit_test(follow_plan_that_takes_too_much_is_left_when_its_trial_ends),
+        cmocka_unit_test(follow_plan_whose_slots_are_in_use_is_left),
         cmocka_unit_test(follow_folded_slots_share_chunks),
         cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),
         cmocka_unit_test(follow_stray_of_the_first_iteration_lies_beside_the_plan),
