@@ -359,10 +359,8 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
                                pleat__place *place, finding *found)
 {
     while (found->missing != 0) {
-        pleat_result result = PLEAT_OK;
         uint32_t before = from_others(found);
-        if (!pleat__heap_order(heap, zone, found->missing))
-            result = supply(heap, granules, zone, found);
+        pleat_result result = supply(heap, granules, zone, found);
         /* What others freed while the driver refused may hold it all. */
         PLEAT_TRY(pleat__heap_sync(heap));
         found->placed =

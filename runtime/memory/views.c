@@ -20,6 +20,7 @@
 
 #include <internal/check.h>
 #include <internal/search.h>
+#include <string.h>
 
 /* Maps of a view for which a point is recorded whenever it becomes idle (D484 in
  * docs/decisions.md). */
@@ -76,16 +77,22 @@ pleat_result pleat__views_reserve(pleat__heap *heap)
                              sizeof *heap->views);
 }
 
-/* In the order of their sizes. */
+/* The first view in the list that has so many pages. */
+static uint32_t first_of(const pleat__heap *heap, uint32_t pages)
+{
+    uint32_t at;
+    PLEAT__FIRST(at, heap->view_count, heap->views[at]->pages >= pages);
+    return at;
+}
+
+/* In the order of their sizes, behind those of its own. */
 void pleat__views_add(pleat__heap *heap, pleat__view *view)
 {
-    uint32_t at = heap->view_count++;
-    heap->view_maps += view->maps;
-    while (at > 0 && heap->views[at - 1]->pages > view->pages) {
-        heap->views[at] = heap->views[at - 1];
-        at--;
-    }
+    uint32_t at = first_of(heap, view->pages + 1);
+    memmove(&heap->views[at + 1], &heap->views[at], (heap->view_count - at) * sizeof *heap->views);
     heap->views[at] = view;
+    heap->view_count++;
+    heap->view_maps += view->maps;
 }
 
 /* ---- slices ---- */
@@ -287,14 +294,6 @@ static bool look_into(const pleat__heap *heap, pleat__view *view, uint32_t granu
         from = (opening){.chunk = i, .unused = unused};
     }
     return false;
-}
-
-/* The first view in the list that has so many pages. */
-static uint32_t first_of(const pleat__heap *heap, uint32_t pages)
-{
-    uint32_t at;
-    PLEAT__FIRST(at, heap->view_count, heap->views[at]->pages >= pages);
-    return at;
 }
 
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
