@@ -140,7 +140,7 @@ typedef struct pleat__heap {
     bool has_schedule;    /* there is a schedule, also a suspended one: what sharing costs is its
                              then */
     pleat__sharing sharing;
-    uint32_t *gathered; /* chunks of a view that is being made */
+    uint32_t *gathered; /* chunks of a view that would be made, until the lock is left */
     size_t gathered_capacity;
     uint32_t gathered_count;
     uint8_t *shown;                        /* remap.c's, by chunk: a view shows it ... */
