@@ -358,7 +358,7 @@ static pleat_result gather_again(pleat__heap *heap, uint32_t granules, uint8_t z
 static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                pleat__place *place, finding *found)
 {
-    while (found->missing != 0) {
+    while (found->missing != 0 && !found->placed) {
         uint32_t before = from_others(found);
         pleat_result result = supply(heap, granules, zone, found);
         /* What others freed while the driver refused may hold it all. */
@@ -367,7 +367,7 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
             in_one_run(heap, granules, zone, place) ||
             (from_others(found) != before && pleat__views_reuse(heap, granules, zone, place));
         if (found->placed)
-            break;
+            return PLEAT_OK;
         PLEAT_TRY(result);
         PLEAT_TRY(gather(heap, zone, granules, found));
     }
