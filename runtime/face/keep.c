@@ -4,6 +4,7 @@
 #include <runtime/face/rehearse.h>
 #include <runtime/face/runtime_internal.h>
 
+#include <internal/check.h>
 #include <internal/error.h>
 #include <internal/process.h>
 #include <plan/base/plan.h>
@@ -22,6 +23,15 @@
 #define EVENTS (1u << 20)
 /* Planning gives way to the job's own threads (D199). */
 #define NICE 10
+
+/* ---- the state ---- */
+
+static void move_to(pleat__keep *keep, pleat__keep_state next)
+{
+    PLEAT_ASSERT(next > keep->state ||
+                 (keep->state == PLEAT__KEEP_TRIES && next == PLEAT__KEEP_RECORDS));
+    keep->state = next;
+}
 
 /* ---- the program ---- */
 
@@ -140,14 +150,13 @@ static void give(pleat_runtime *runtime, pleat__record record,
         pleat__mapper_create(runtime->vmm, runtime->arena, &keep->thread) != PLEAT_OK)
         return;
     pleat__mapper_submit(keep->thread, &keep->job);
-    keep->working = true;
 }
 
 /* The same with all that is recorded. It is not tried twice. */
 static void hand_over(pleat_runtime *runtime, pleat_result (*what)(pleat__keep *keep))
 {
     pleat__record record = runtime->keep.record;
-    runtime->keep.over = true;
+    move_to(&runtime->keep, PLEAT__KEEP_OVER);
     runtime->keep.record = (pleat__record){0};
     give(runtime, record, what);
 }
@@ -216,12 +225,13 @@ static void follow(pleat_runtime *runtime, uint64_t bytes)
 void pleat__keep_first(pleat_runtime *runtime, uint64_t bytes)
 {
     pleat__keep *keep = &runtime->keep;
-    while (keep->waits && pleat__gate_turn(&runtime->gate) == PLEAT_E_NOT_READY)
+    while (keep->state == PLEAT__KEEP_FIRST &&
+           pleat__gate_turn(&runtime->gate) == PLEAT_E_NOT_READY)
         pleat__gate_await_turn(&runtime->gate);
-    if (!keep->waits)
+    if (keep->state != PLEAT__KEEP_FIRST)
         return;
     follow(runtime, bytes);
-    keep->waits = false;
+    move_to(keep, PLEAT__KEEP_RECORDS);
 }
 
 /* ---- keeping ---- */
@@ -238,9 +248,10 @@ void pleat__keep_begin(pleat_runtime *runtime, const pleat__conf *conf)
     keep->chunk_bytes = pleat__space_page_bytes(runtime->space);
     keep->device_bytes = pleat__space_device_bytes(runtime->space);
     keep->most_bytes = conf->keep_bytes;
-    keep->on = pleat__record_begin(&keep->record, runtime->arena, runtime->device,
-                                   pleat__space_device_bytes(runtime->space), &options) == PLEAT_OK;
-    keep->waits = keep->on;
+    if (pleat__record_begin(&keep->record, runtime->arena, runtime->device, keep->device_bytes,
+                            &options) != PLEAT_OK)
+        return;
+    move_to(keep, PLEAT__KEEP_FIRST);
     keep->asked = pleat__conf_read(NULL, &environment) == PLEAT_OK && environment.keep;
     learn_program(keep);
 }
@@ -259,11 +270,11 @@ static pleat__plan_fit fit_of(const pleat_runtime *runtime)
 void pleat__keep_mark(pleat_runtime *runtime)
 {
     pleat__keep *keep = &runtime->keep;
-    if (!keep->on || keep->over)
+    if (keep->state == PLEAT__KEEP_OFF || keep->state == PLEAT__KEEP_OVER)
         return;
-    keep->marked |= keep->waits;
+    keep->marked |= keep->state == PLEAT__KEEP_FIRST;
     pleat__record_mark(&keep->record);
-    if (keep->tries)
+    if (keep->state != PLEAT__KEEP_RECORDS)
         return;
     switch (fit_of(runtime)) {
     case PLEAT__FIT_OPEN:
@@ -280,12 +291,13 @@ void pleat__keep_mark(pleat_runtime *runtime)
 
 static pleat_result wait_for(pleat__keep *keep)
 {
-    return keep->working ? pleat__mapper_wait(keep->thread, &keep->job)
-                         : pleat__fail(PLEAT_E_NO_MEMORY, "there is no thread to make a plan");
+    return keep->thread != NULL
+               ? pleat__mapper_wait(keep->thread, &keep->job)
+               : pleat__fail(PLEAT_E_NO_MEMORY, "there is no thread to make a plan");
 }
 
 /* Of a copy of the recording, which goes on: one that is asked for too early is made later. The
- * lock is left; keep->tries is set. */
+ * lock is left; the state is TRIES. */
 static pleat_result try_now(pleat_runtime *runtime)
 {
     pleat__keep *keep = &runtime->keep;
@@ -301,11 +313,10 @@ static pleat_result try_now(pleat_runtime *runtime)
         result = wait_for(keep);
     }
     pleat__gate_lock(&runtime->gate);
-    keep->tries = false;
-    keep->over = result == PLEAT_OK;
+    move_to(keep, result == PLEAT_OK ? PLEAT__KEEP_OVER : PLEAT__KEEP_RECORDS);
     keep->tried = events;
     keep->refused = pleat__failure(result);
-    if (keep->over)
+    if (result == PLEAT_OK)
         pleat__record_release(&keep->record);
     return result;
 }
@@ -318,7 +329,7 @@ static pleat_result touch_now(pleat_runtime *runtime)
     pleat__gate_unlock(&runtime->gate);
     pleat_result result = wait_for(keep);
     pleat__gate_lock(&runtime->gate);
-    keep->tries = false;
+    move_to(keep, PLEAT__KEEP_RECORDS);
     return result;
 }
 
@@ -327,25 +338,28 @@ static pleat_result touch_now(pleat_runtime *runtime)
 static pleat_result keep_now(pleat_runtime *runtime, bool last)
 {
     pleat__keep *keep = &runtime->keep;
-    while (keep->tries) /* another thread's call does */
+    while (keep->state == PLEAT__KEEP_TRIES) /* another thread's call does */
         pleat__gate_yield(&runtime->gate);
-    if (keep->over)
+    if (keep->state == PLEAT__KEEP_FIRST)
+        return pleat__fail(PLEAT_E_NOT_FOUND, "nothing was allocated");
+    if (keep->state == PLEAT__KEEP_OVER)
         return PLEAT_OK;
     bool fails = fit_of(runtime) == PLEAT__FIT_FAILS;
     if (fails && !is_worth_a_try(keep))
         return pleat__fail_again(&keep->refused);
-    keep->tries = !last && pleat__records(&keep->record);
-    if (keep->tries)
-        return fails ? try_now(runtime) : touch_now(runtime);
-    hand_over(runtime, fails ? write_plan : touch_plan);
-    return PLEAT_OK;
+    if (last || !pleat__records(&keep->record)) {
+        hand_over(runtime, fails ? write_plan : touch_plan);
+        return PLEAT_OK;
+    }
+    move_to(keep, PLEAT__KEEP_TRIES);
+    return fails ? try_now(runtime) : touch_now(runtime);
 }
 
 static pleat_result keep_plan(pleat_runtime *runtime, bool last)
 {
     pleat__gate_lock(&runtime->gate);
     pleat_result result = keep_now(runtime, last);
-    bool over = runtime->keep.over;
+    bool over = runtime->keep.state == PLEAT__KEEP_OVER;
     pleat__gate_unlock(&runtime->gate);
     return result == PLEAT_OK && over ? wait_for(&runtime->keep) : result;
 }
@@ -353,14 +367,14 @@ static pleat_result keep_plan(pleat_runtime *runtime, bool last)
 pleat_result pleat_keep_plan(pleat_runtime *runtime)
 {
     PLEAT__TRY_HERE(runtime);
-    if (!runtime->keep.on)
+    if (runtime->keep.state == PLEAT__KEEP_OFF)
         return pleat__fail(PLEAT_E_STATE, "this runtime keeps no plan (setting keep)");
     return keep_plan(runtime, false);
 }
 
 void pleat__keep_end(pleat_runtime *runtime)
 {
-    if (runtime->keep.on)
+    if (runtime->keep.state != PLEAT__KEEP_OFF)
         (void)!keep_plan(runtime, true);
 }
 

@@ -25,10 +25,23 @@
 
 #define PLEAT__KEEP_PROGRAM 256u /* D199 */
 
+/* What the runtime does about its plan. Only keep.c's move_to goes from one to another:
+ *
+ *   OFF --begin--> FIRST --the first request--> RECORDS --kept, or no more to see--> OVER
+ *                                                |   ^                                ^
+ *                                         asked  v   |  in vain                       |
+ *                                                TRIES -------------- kept -----------+ */
+typedef enum pleat__keep_state {
+    PLEAT__KEEP_OFF = 0, /* plans are not kept, or the runtime has one that was named */
+    PLEAT__KEEP_FIRST,   /* the first request is awaited, which says which plan there is */
+    PLEAT__KEEP_RECORDS, /* requests are recorded, for a plan or until one has proved to fit */
+    PLEAT__KEEP_TRIES,   /* a program asked for a plan, which is made while recording goes on */
+    PLEAT__KEEP_OVER,    /* the thread was given what to do last; nothing is recorded */
+} pleat__keep_state;
+
 typedef struct pleat__keep {
-    bool on;
+    pleat__keep_state state;
     bool asked;           /* by the environment's PLEAT_CONF; what has it on by itself is silent */
-    bool waits;           /* for the first request */
     bool marked;          /* before the first request, which the plan is to hear of */
     uint32_t device;      /* the runtime's */
     uint64_t chunk_bytes; /* the device's */
@@ -40,14 +53,11 @@ typedef struct pleat__keep {
     pleat__record given;                   /* to the thread */
     pleat_plan *plan;                      /* that is or was followed; NULL: none */
     char followed[PLEAT__PLAN_CACHE_NAME]; /* its file */
-    pleat__mapper *thread;                 /* NULL: not started */
+    pleat__mapper *thread;                 /* NULL: it was never told to do something */
     pleat__job job;
     pleat_result (*work)(struct pleat__keep *keep);
-    bool working;        /* the thread was told to do something */
-    bool tries;          /* a program asked for a plan, and the recording goes on meanwhile */
     size_t tried;        /* events of the recording when a plan was asked for in vain ... */
     pleat_error refused; /* ... and why there is none */
-    bool over;           /* the plan was kept, or will not be */
 } pleat__keep;
 
 /* Takes part where the settings say so, and the runtime has no plan and a policy that takes one on

@@ -307,7 +307,7 @@ pleat_result pleat__alloc_locked(pleat_runtime *runtime, uint64_t bytes, pleat_s
 {
     const pleat__gate *gate = &runtime->gate;
     if (stream != gate->last || !gate->has_last) {
-        if (runtime->keep.waits)
+        if (runtime->keep.state == PLEAT__KEEP_FIRST)
             pleat__keep_first(runtime, bytes);
         PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
     }

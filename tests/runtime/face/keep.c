@@ -314,9 +314,10 @@ static void keep_plan_that_was_asked_for_too_early_comes_later(void **state)
         iterate(&j, &shape, how == 2 ? ITERATIONS : 6, how != 0);
         if (how == 0)
             assert_ok(pleat_keep_plan(j.runtime));
-        for (int wait = 0; how == 2 && !j.runtime->keep.over && wait < 1000; wait++)
+        for (int wait = 0; how == 2 && j.runtime->keep.state != PLEAT__KEEP_OVER && wait < 1000;
+             wait++)
             usleep(10000);
-        assert_int_equal(j.runtime->keep.over, how != 1);
+        assert_int_equal(j.runtime->keep.state == PLEAT__KEEP_OVER, how != 1);
         job_free(&j, &first);
         job_free(&j, &second);
         finish_run(&j);
