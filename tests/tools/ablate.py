@@ -61,6 +61,12 @@ class Ablate(unittest.TestCase):
         self.assertGreater(learning[0]["with"]["planned_share"], 0)
         self.assertEqual(learning[0]["figures"]["planned_share"], 0)
 
+    def test_a_file_that_cannot_be_written_is_refused_before_the_work(self):
+        for path in ("/no/such/folder/a.json", "/", ""):
+            done = run("--golden", "made-up-microbatches", "--json", path)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("argument --json: '%s' cannot be written" % path, done.stderr)
+
     def test_a_setting_that_is_none_is_refused(self):
         done = run("--golden", "made-up-lengths", "--without", "none:off")
         self.assertEqual(done.returncode, 2, done.stdout)

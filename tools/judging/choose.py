@@ -26,6 +26,14 @@ def positive(text):
     return int(text)
 
 
+def output(text):
+    """A file that can be made: it is written behind minutes of work."""
+    folder = os.path.dirname(os.path.abspath(text))
+    if not text or os.path.isdir(text) or not os.access(text if os.path.exists(text) else folder, os.W_OK):
+        raise argparse.ArgumentTypeError("'%s' cannot be written" % text)
+    return text
+
+
 def add_options(parser):
     parser.add_argument("--seeds", type=seeds, metavar="A..B|A,B,C",
                         help="these drawn jobs [0..%d without --fresh]" % SEEDS[-1])
@@ -33,7 +41,7 @@ def add_options(parser):
                         help="so many drawn jobs that nobody has seen")
     parser.add_argument("--iterations", type=positive, metavar="K", help="of a drawn job [as drawn]")
     parser.add_argument("--jobs", type=positive, default=2, metavar="P", help="so many at once [2]")
-    parser.add_argument("--json", metavar="FILE", help="writes all figures there")
+    parser.add_argument("--json", type=output, metavar="FILE", help="writes all figures there")
     parser.add_argument("--settings", default="", metavar="KEY:VALUE,…", help="of all replays (pleat conf)")
     parser.add_argument("--pleat", default=replays.PLEAT, metavar="PATH",
                         help="the command [build/release/bin/pleat]")
