@@ -206,18 +206,21 @@ static void leave_pieces(fixture *f, pleat_stream stream, uint32_t rounds)
     assert_ok(pleat_mark(f->runtime));
 }
 
-/* An iteration in which the stream 0 takes so many pieces, and their owner has all of them back. */
-static void pass_pieces(fixture *f, uint32_t pieces, pleat_stream owner)
+static pleat__pleat *policy_of(const fixture *f)
+{
+    return f->runtime->policy;
+}
+
+/* An iteration in which the stream 0 takes so many pieces, and their owner has all of them back.
+ * Returns how long it waited for views of what was taken over, which its mark forgets. */
+static uint64_t pass_pieces(fixture *f, uint32_t pieces, pleat_stream owner)
 {
     assert_ok(pleat_free(f->runtime, take(f, 2 * pieces * MIB, 0)));
     if (owner != 0)
         assert_ok(pleat_free(f->runtime, take(f, 2 * PIECES * MIB, owner)));
+    uint64_t waited_ns = policy_of(f)->heap.sharing.waited_ns;
     assert_ok(pleat_mark(f->runtime));
-}
-
-static pleat__pleat *policy_of(const fixture *f)
-{
-    return f->runtime->policy;
+    return waited_ns;
 }
 
 /* What is taken over lies in pieces, of which views are made in each iteration of other sizes:
@@ -236,8 +239,10 @@ static void streams_share_no_more_where_views_cost_too_much(void **state)
         begin(&f, "pleat", 1024 * MIB, 0);
         leave_pieces(&f, cases[c].owner, MUCH);
         for (uint32_t i = 0; i < 12; i++) {
+            bool kept_apart = policy_of(&f)->heap.keeps_apart;
             policy_of(&f)->heap.sharing.waited_ns += cases[c].ns;
-            pass_pieces(&f, 17 + i, cases[c].owner);
+            uint64_t waited_ns = pass_pieces(&f, 17 + i, cases[c].owner);
+            assert_int_equal(waited_ns > cases[c].ns, cases[c].owner != 0 && !kept_apart);
         }
         (void)gather(&f);
         pleat_stats before = pleat_stats_of(f.runtime);
@@ -258,10 +263,9 @@ static void streams_that_are_refused_memory_are_not_kept_apart(void **state)
     begin(&f, "pleat", 132 * MIB, 0);
     leave_pieces(&f, 1, 1);
     for (uint32_t i = 0; i < 14; i++)
-        pass_pieces(&f, 17 + i, 1);
+        assert_int_equal(pass_pieces(&f, 17 + i, 1), 0);
     pleat_stats stats = pleat_stats_of(f.runtime);
     assert_true(stats.streams_ordered >= 14 && stats.stitched >= 14);
-    assert_int_equal(policy_of(&f)->heap.sharing.waited_ns, 0);
     assert_false(policy_of(&f)->heap.keeps_apart);
     end(&f);
 }
@@ -275,10 +279,10 @@ static void streams_use_their_views_of_what_they_take_over_again(void **state)
     begin(&f, "pleat", 1024 * MIB, 0);
     leave_pieces(&f, 1, MUCH);
     for (int i = 0; i < 2; i++)
-        pass_pieces(&f, PIECES, 1);
+        (void)pass_pieces(&f, PIECES, 1);
     pleat_stats before = pleat_stats_of(f.runtime);
     for (int i = 0; i < 10; i++)
-        pass_pieces(&f, PIECES, 1);
+        (void)pass_pieces(&f, PIECES, 1);
     pleat_stats after = pleat_stats_of(f.runtime);
     assert_int_equal(after.driver_calls, before.driver_calls);
     assert_int_equal(after.physical_bytes, before.physical_bytes);
