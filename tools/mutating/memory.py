@@ -74,7 +74,7 @@ MUTANTS = (
      "(has_none(schedule, item) || true) && (take_own", "runtime_follow"),
     ("stray-behind", "what has no place in a plan lies behind it at any time, where there is a hole",
      "runtime/memory/heap.c", "    if (heap->planned != 0)\n        result = place_behind(",
-     "    if (heap->planned != 0 && heap->waking_marks != 0)\n        result = place_behind(", "runtime_unrolled"),
+     "    if (heap->planned != 0 && heap->waking_marks != 0)\n        result = place_behind(", "runtime_follow"),
     ("stray-share", "what lies beside a plan takes no more than a part of it",
      "runtime/memory/heap.c", "heap->planned / (begins ? BESIDE_SHARE : ALWAYS_SHARE);",
      "heap->planned / (begins ? 1 : ALWAYS_SHARE);", "runtime_follow"),

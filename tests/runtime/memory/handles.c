@@ -53,6 +53,12 @@ static pleat_stats stats_of(const fixture *f)
     return pleat_stats_of(f->j.runtime);
 }
 
+static int compare_addresses(const void *a, const void *b)
+{
+    pleat_va left = ((const job_tensor *)a)->address, right = ((const job_tensor *)b)->address;
+    return (left > right) - (left < right);
+}
+
 static void handles_are_one_call_for_several_chunks(void **state)
 {
     (void)state;
@@ -416,6 +422,34 @@ static void handles_freed_meanwhile_hold_it_all(void **state)
     pleat_vmm_destroy(&beside.host);
 }
 
+/* Of neighbours the upper one goes first: together they are one hole, from the lower one on. */
+static void handles_freed_downwards_are_one_hole(void **state)
+{
+    (void)state;
+    enum { THREE = 3 };
+    const uint64_t bytes = BLOCK * CHUNK;
+    fixture f;
+    begin(&f, 0);
+    job_tensor whole = job_alloc(&f.j, THREE * bytes, 0), parts[THREE];
+    job_free(&f.j, &whole);
+    uint64_t physical = stats_of(&f).physical_bytes;
+    for (int i = 0; i < THREE; i++)
+        parts[i] = job_alloc(&f.j, bytes, 0);
+    qsort(parts, THREE, sizeof *parts, compare_addresses);
+    assert_int_equal(parts[1].address, parts[0].address + bytes);
+    assert_int_equal(parts[2].address, parts[1].address + bytes);
+    const pleat_va lower = parts[0].address;
+    job_free(&f.j, &parts[1]);
+    job_free(&f.j, &parts[0]);
+    job_tensor both = job_alloc(&f.j, 2 * bytes, 0);
+    assert_int_equal(both.address, lower);
+    assert_int_equal(stats_of(&f).physical_bytes, physical);
+    job_free(&f.j, &both);
+    job_free(&f.j, &parts[2]);
+    assert_int_equal(f.j.errors, 0);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +460,7 @@ int main(void)
         cmocka_unit_test(handles_use_the_budget_to_its_end),
         cmocka_unit_test(handles_serve_views_and_go_back_whole),
         cmocka_unit_test(handles_in_use_stay),
+        cmocka_unit_test(handles_freed_downwards_are_one_hole),
         cmocka_unit_test(handles_survive_every_failing_verb),
         cmocka_unit_test(handles_that_cannot_be_stitched_do_not_fit),
         cmocka_unit_test(handles_in_use_lend_whole_chunks_where_memory_is_short),
