@@ -18,8 +18,6 @@
 /* Learning does better where the plan takes more memory, or more of an iteration's time by more
  * than 1/SLOWER (half and twice: docs/decisions.md, D270). */
 #define SLOWER 200u
-/* So much of the memory a plan of requests that change has to save (D496). */
-#define SAVED 1000u
 /* Requests change if more than 1/NEARLY of an iteration's do. Where nothing marks iterations that
  * speaks against a plan, and so do as many without a place (D500); FEW iterations say too little
  * of that (D505). */
@@ -50,8 +48,6 @@ static plan_reason loses(const plan_trial *trial)
         return PLAN_REASON_LEFT;
     if (trial->planned.bytes > trial->learned.bytes)
         return PLAN_REASON_MEMORY;
-    if (trial->change && trial->planned.bytes + trial->learned.bytes / SAVED > trial->learned.bytes)
-        return PLAN_REASON_SAVING;
     return trial->planned.driver_share > trial->learned.driver_share + 1.0 / SLOWER
                ? PLAN_REASON_DRIVER
                : PLAN_REASON_NONE;

@@ -22,8 +22,6 @@ typedef struct plan_figures {
     X(NONE, "", "")                                                                                \
     X(LEFT, "left", "it does not fit the recording, and is left as another job's would be")        \
     X(MEMORY, "memory", "with it the job takes more memory than where Pleat learns")               \
-    X(SAVING, "saving",                                                                            \
-      "over a sixteenth of an iteration's requests change, and it saves less than a thousandth")   \
     X(DRIVER, "driver", "with it more of the job's time passes in the driver, by over 0.5 %")      \
     X(SIZES, "sizes",                                                                              \
       "another run has other requests, since the recording's iterations are of several sizes")     \
