@@ -11,6 +11,7 @@
 #include <plan/verify/verify.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHUNK (64u << 10)
@@ -224,6 +225,62 @@ static void handover_is_found_among_many_uses(void **state)
     pleat__arena_destroy(arena);
 }
 
+#define TIMES   12000u /* that a chunk is in use */
+#define AT_ONCE (CHUNK / 512u)
+
+static double seconds_since(clock_t begun)
+{
+    return (double)(clock() - begun) / CLOCKS_PER_SEC;
+}
+
+/* A chunk whose uses all go to another one, which two pages show and which so stays. To look
+ * through all times that it is in use for each of them took 20 times as long as to lay it out. */
+static void handover_of_many_uses_takes_no_longer_than_a_layout(void **state)
+{
+    (void)state;
+    pleat__arena *arena;
+    const uint32_t count = TIMES * AT_ONCE + 1, horizon = 4 * TIMES;
+    assert_ok(pleat__arena_create(&arena));
+    pleat__item *items = pleat__arena_calloc(arena, count, sizeof *items);
+    uint64_t *places = pleat__arena_alloc(arena, count * sizeof *places);
+    uint32_t *pages = pleat__arena_alloc(arena, 3 * sizeof *pages);
+    assert_true(items != NULL && places != NULL && pages != NULL);
+    for (uint32_t i = 0; i + 1 < count; i++) {
+        uint32_t at = i / AT_ONCE * 2;
+        items[i] = (pleat__item){.size = 512, .fixed = UINT64_MAX, .begin = at, .end = at + 1};
+        places[i] = i % AT_ONCE * 512;
+    }
+    items[count - 1] = (pleat__item){.size = CHUNK,
+                                     .fixed = UINT64_MAX,
+                                     .begin = 2 * TIMES + 1,
+                                     .end = horizon - 1,
+                                     .stream = 1};
+    places[count - 1] = CHUNK;
+    pleat__problem problem = {.items = items, .count = count, .horizon = horizon, .circular = true};
+    pleat__fold_options options = {.chunk_bytes = CHUNK, .contiguous = true};
+    pleat__layout layout;
+    uint8_t *handed;
+    clock_t begun = clock();
+    assert_ok(pleat__fold_make(&problem, places, &options, arena, &layout));
+    double laid_out = seconds_since(begun);
+    assert_int_equal(layout.page_count, 2);
+    pages[0] = 0;
+    pages[1] = pages[2] = 1;
+    pleat__arena_free(arena, layout.pages);
+    layout.pages = pages;
+    layout.page_count = 3;
+    begun = clock();
+    assert_ok(pleat__handover_make(&problem, CHUNK, count, 0, arena, &layout, &handed));
+    double handed_over = seconds_since(begun);
+    assert_non_null(handed);
+    assert_int_equal(layout.chunks, 1);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(layout.pages[layout.places[i] / CHUNK], 1);
+    print_message("laid out in %.3f s, handed over in %.3f s\n", laid_out, handed_over);
+    assert_true(handed_over < 10 * laid_out + 1);
+    pleat__arena_destroy(arena);
+}
+
 static void handover_plans_read_as_they_were_written(void **state)
 {
     (void)state;
@@ -296,6 +353,7 @@ int main(void)
         cmocka_unit_test(handover_leaves_one_stream_alone),
         cmocka_unit_test(handover_keeps_streams_apart_in_time),
         cmocka_unit_test(handover_is_found_among_many_uses),
+        cmocka_unit_test(handover_of_many_uses_takes_no_longer_than_a_layout),
         cmocka_unit_test(handover_plans_read_as_they_were_written),
         cmocka_unit_test(handover_that_does_not_hold_is_refused),
     };
