@@ -234,7 +234,8 @@ static double seconds_since(clock_t begun)
 }
 
 /* A chunk whose uses all go to another one, which two pages show and which so stays. To look
- * through all times that it is in use for each of them took 20 times as long as to lay it out. */
+ * through all times that it is in use for each of them took a hundred times as long as to lay them
+ * out. */
 static void handover_of_many_uses_takes_no_longer_than_a_layout(void **state)
 {
     (void)state;
