@@ -53,18 +53,14 @@ static plan_reason loses(const plan_trial *trial)
                : PLAN_REASON_NONE;
 }
 
-static bool is_change(const pleat_plan *plan)
-{
-    pleat_plan_summary summary = pleat_plan_summary_of(plan);
-    return summary.dynamic_requests * NEARLY > summary.iteration_requests;
-}
-
 /* Whether nothing marks iterations and much of one changes, or has no place: a run that loses its
  * way then finds it late. */
-static bool is_lost_soon(const plan_trial *trial, const replay_result *with)
+static bool is_lost_soon(const pleat_plan *plan, const replay_result *with)
 {
+    pleat_plan_summary summary = pleat_plan_summary_of(plan);
+    bool changes = summary.dynamic_requests * NEARLY > summary.iteration_requests;
     return !with->marked && with->iterations > FEW &&
-           (trial->change || with->steady_planned_share < 1 - 1.0 / NEARLY);
+           (changes || with->steady_planned_share < 1 - 1.0 / NEARLY);
 }
 
 static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
@@ -84,8 +80,7 @@ static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan, pl
     trial->left = with.stats.left_at != 0;
     trial->planned = figures_of(&with);
     trial->learned = figures_of(&without);
-    trial->change = plan->recipe == NULL && is_change(plan);
-    trial->unmarked = plan->recipe == NULL && is_lost_soon(trial, &with);
+    trial->unmarked = plan->recipe == NULL && is_lost_soon(plan, &with);
     return PLEAT_OK;
 }
 

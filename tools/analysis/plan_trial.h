@@ -39,9 +39,8 @@ typedef enum plan_reason {
 
 /* Of one recording. */
 typedef struct plan_trial {
-    bool run;    /* false: no replay holds it, see why_not */
-    bool left;   /* while it was on trial (runtime/learn/judge.h) */
-    bool change; /* over a sixteenth of its iteration's requests, from one to the next */
+    bool run;  /* false: no replay holds it, see why_not */
+    bool left; /* while it was on trial (runtime/learn/judge.h) */
     /* Another run has other requests: */
     bool sizes;    /* its iterations are of several values of the plan's parameter */
     bool unmarked; /* many requests change, and nothing marks iterations */
