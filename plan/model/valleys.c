@@ -18,7 +18,6 @@
 #define MOST   64 /* valleys of an iteration */
 #define TRIED  6  /* numbers of them that are tried */
 #define BETTER 20 /* percent by which more of them must agree better */
-#define LEAST  16 /* requests of an iteration */
 #define READY  8  /* requests before it that may be for it */
 
 typedef struct valley {
@@ -237,16 +236,6 @@ static pleat_result keep_marks(const pleat__requests *requests, const valleys *f
     return PLEAT_OK;
 }
 
-/* Of valleys with next to nothing between them the last counts. */
-static void drop_near(const pleat__requests *requests, valleys *found)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < found->count; i++)
-        if (i + 1 == found->count || requests_between(requests, found, i) >= LEAST)
-            found->all[kept++] = found->all[i];
-    found->count = kept;
-}
-
 static pleat_result find(const pleat__requests *requests, const uint64_t *live, valleys *found,
                          uint32_t **marks, uint32_t *count)
 {
@@ -258,7 +247,6 @@ static pleat_result find(const pleat__requests *requests, const uint64_t *live, 
         return PLEAT_OK;
     PLEAT_TRY(close_last(requests, live, found));
     drop_high(requests, live, found);
-    drop_near(requests, found);
     if (found->count < 2)
         return PLEAT_OK;
     return keep_marks(requests, found, marks, count);
