@@ -137,8 +137,8 @@ typedef struct pleat__heap {
                              first, also once it is left (D450, D517); 0: anywhere */
     bool planned_varies;  /* ... and its sizes vary: no more memory is made for its first iteration
                              than for any (D518) */
-    bool has_schedule;    /* there is a schedule, also a suspended one: what sharing costs is its
-                             then */
+    bool has_schedule;    /* there is a schedule, also a suspended one: views in which it may find
+                             its places stay */
     pleat__sharing sharing;
     uint32_t *gathered; /* chunks of a view that would be made, until the lock is left */
     size_t gathered_capacity;

@@ -14,8 +14,9 @@
  * GPU    What lay in the view was freed in its stream's order. The GPU is to be past the point at
  *        which the view became idle, mostly in the iteration before; where it is not, a new view is
  *        made: to wait for the GPU takes longer.
- * PLACES The view's pages go to another record: a place that is remembered in it is lost to what
- *        has been recorded so far, and to a schedule, which gets another for it (D485).
+ * PLACES While a schedule is followed, a view in which a place is remembered stays as it is: the
+ *        schedule finds it there. Else its pages go to another record, and the place is lost to
+ *        what has been recorded so far (D485).
  */
 #include <runtime/memory/heap_internal.h>
 #include <runtime/memory/views.h>
@@ -153,8 +154,9 @@ static void look_into(search *s, pleat__view *view)
  * would have been used as it is.) */
 static bool may_change(const search *s, const pleat__view *view)
 {
-    return view->live == 0 && view->fenced && view->stream == pleat__zone_stream(s->zone) &&
-           worth(s, view) != 0;
+    bool wanted = s->heap->has_schedule && view->slices != 0;
+    return !wanted && view->live == 0 && view->fenced &&
+           view->stream == pleat__zone_stream(s->zone) && worth(s, view) != 0;
 }
 
 /* A view with less to exchange than the best so far, if the GPU has left it. */
