@@ -45,9 +45,9 @@ static pleat_result note_options(struct planning *planning)
 {
     const pleat_plan_options *o = &planning->options;
     char text[256];
-    int length = pleat__format(
-        text, sizeof text, "algorithm=%s chunk=%llu seconds=%.9g max-maps=%u fold=%s", o->algorithm,
-        (unsigned long long)o->chunk_bytes, o->seconds, o->max_maps, o->no_fold ? "no" : "yes");
+    int length = pleat__format(text, sizeof text, "algorithm=%s chunk=%llu seconds=%.9g fold=%s",
+                               o->algorithm, (unsigned long long)o->chunk_bytes, o->seconds,
+                               o->no_fold ? "no" : "yes");
     planning->plan->options = pleat__arena_alloc(planning->plan->arena, (size_t)length + 1);
     if (planning->plan->options == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan");
@@ -82,7 +82,6 @@ static pleat_result fold(struct planning *planning, const uint64_t *places)
 {
     pleat__plan_step(planning->watch, "fold");
     pleat__fold_options options = {.chunk_bytes = planning->options.chunk_bytes,
-                                   .max_maps = planning->options.max_maps,
                                    .contiguous = planning->options.no_fold};
     return pleat__fold_make(&planning->model.problem, places, &options, planning->scratch,
                             &planning->layout);
@@ -166,8 +165,8 @@ static pleat_result lay_out(struct planning *planning)
     uint8_t *handed = NULL;
     if (!planning->options.no_fold)
         PLEAT_TRY(pleat__handover_make(&planning->model.problem, plan->chunk_bytes,
-                                       planning->model.item_count, planning->options.max_maps,
-                                       planning->scratch, &planning->layout, &handed));
+                                       planning->model.item_count, planning->scratch,
+                                       &planning->layout, &handed));
     keep_places(planning);
     pleat__plan_step(planning->watch, "first");
     PLEAT_TRY(
@@ -231,7 +230,6 @@ static bool may_be_elastic(const struct planning *planning)
     const pleat_plan_options *options = &planning->options;
     const pleat_plan *plan = planning->plan;
     return planning->algorithms == 0 && !options->no_fold && !options->no_recipe &&
-           options->max_maps == 0 &&
            (uint64_t)pleat__dynamic_requests(plan) * PLEAT__VARYING_SHARE > plan->steady.slot_count;
 }
 

@@ -36,7 +36,6 @@ typedef struct pleat_plan_options {
     uint64_t chunk_bytes;  /* 0: 2 MiB */
     double seconds;        /* of search for a lower placement, with no_fold alone; 0: one pass.
                               Not a number: the default */
-    uint32_t max_maps;     /* 0: no limit */
     int no_fold;           /* contiguous placement only */
     uint32_t device;       /* whose requests; 0 also stands for a trace's only device */
     int no_recipe;         /* lanes for sizes that differ, also where they follow a number */

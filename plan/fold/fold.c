@@ -132,36 +132,21 @@ static pleat_result search_job(folding *f, pleat__fold_job *job, pleat__try *bes
     return pleat__fold_search(job, best, &f->next);
 }
 
-/* A search that knows no limit on maps ends with few more often than one that stops stitching at
- * the limit; so the second is for when the first took too many. */
-static pleat_result fold_job(folding *f, pleat__fold_job *job, pleat__try *best,
-                             const pleat__layout *contiguous, uint32_t max_maps)
-{
-    job->max_maps = UINT32_MAX;
-    PLEAT_TRY(search_job(f, job, best, contiguous));
-    if (best->view_pages <= max_maps)
-        return PLEAT_OK;
-    job->max_maps = max_maps;
-    return search_job(f, job, best, contiguous);
-}
-
 /* Folds every job; *chunks is what they take together, no less than `contiguous` when some job
  * found nothing to its gain. */
 static pleat_result fold_jobs(folding *f, const pleat__layout *contiguous, uint64_t *chunks,
                               uint64_t *work)
 {
-    uint32_t first_page = 0, maps = f->options->max_maps;
-    maps = maps == 0 ? UINT32_MAX : maps;
+    uint32_t first_page = 0;
     *chunks = 0;
     for (uint32_t i = 0; i < f->jobs.count; i++) {
         pleat__fold_job *job = &f->jobs.jobs[i];
         pleat__try *best = &f->tries[i];
         job->options = f->options;
         job->first_page = first_page;
-        PLEAT_TRY(fold_job(f, job, best, contiguous, maps));
+        PLEAT_TRY(search_job(f, job, best, contiguous));
         *work += job->work;
         *chunks += best->chunks;
-        maps -= best->view_pages;
         first_page = pleat__fold_behind(job, best->end_page);
     }
     return PLEAT_OK;

@@ -39,7 +39,6 @@ static inline uint64_t pleat__fold_cost(uint32_t chunks, uint32_t alias_pages)
 typedef struct pleat__fold_options {
     uint64_t chunk_bytes; /* a multiple of every item's alignment; not 0 */
     uint64_t view_page;   /* the views are at this page of the window or above */
-    uint32_t max_maps;    /* most alias pages; 0: no limit */
     bool contiguous;      /* no views at all: only the page table of the placement */
 } pleat__fold_options;
 

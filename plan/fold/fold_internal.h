@@ -31,7 +31,6 @@ typedef struct pleat__fold_job {
     uint32_t fixed_page_count;
     uint32_t first_page; /* the job's base pages are from here on, besides the fixed ones */
     uint32_t floor;      /* chunks that its max-live needs, fixed pages counted */
-    uint32_t max_maps;   /* most pages of views */
     uint64_t work;       /* spent */
 } pleat__fold_job;
 

@@ -473,13 +473,10 @@ static void move_items(const handover *h, uint32_t *pages, pleat__layout *layout
     }
 }
 
-static pleat_result change(handover *h, uint32_t got, uint32_t max_maps, pleat__layout *layout,
-                           uint8_t **handed)
+static pleat_result change(handover *h, uint32_t got, pleat__layout *layout, uint8_t **handed)
 {
     qsort(h->moves, h->move_count, sizeof *h->moves, compare_moves);
     uint64_t added = count_pages(h);
-    if (max_maps != 0 && layout->alias_pages + added > max_maps)
-        return PLEAT_OK;
     if (layout->page_count + added >= PLEAT__NO_CHUNK)
         return PLEAT_OK;
     uint32_t *pages = pleat__arena_alloc(h->arena, (layout->page_count + added) * sizeof *pages);
@@ -509,8 +506,8 @@ static bool has_several_streams(const pleat__problem *problem)
 }
 
 pleat_result pleat__handover_make(const pleat__problem *problem, uint64_t chunk_bytes,
-                                  uint32_t first_lane, uint32_t max_maps, pleat__arena *arena,
-                                  pleat__layout *layout, uint8_t **handed)
+                                  uint32_t first_lane, pleat__arena *arena, pleat__layout *layout,
+                                  uint8_t **handed)
 {
     *handed = NULL;
     uint64_t live = 0;
@@ -537,7 +534,7 @@ pleat_result pleat__handover_make(const pleat__problem *problem, uint64_t chunk_
     if (result == PLEAT_OK && fits)
         result = try_chunks(&h, layout->chunks - (uint32_t)floor, &got);
     if (result == PLEAT_OK && got > 0)
-        result = change(&h, got, max_maps, layout, handed);
+        result = change(&h, got, layout, handed);
     pleat__arena_free(arena, h.chunks);
     pleat__arena_free(arena, h.uses);
     pleat__arena_free(arena, h.lives);

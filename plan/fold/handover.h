@@ -20,12 +20,11 @@
 #include <plan/fold/fold.h>
 
 /* Changes the layout: fewer chunks, more views. The problem's items from `first_lane` on are lanes.
- * *handed: of each base page, 1 where its chunk is handed
- * over; from `arena`, NULL where there is nothing to gain. `max_maps` of alias pages in all; 0: no
- * limit. */
+ * *handed: of each base page, 1 where its chunk is handed over; from `arena`, NULL where there is
+ * nothing to gain. */
 PLEAT_NODISCARD pleat_result pleat__handover_make(const pleat__problem *problem,
                                                   uint64_t chunk_bytes, uint32_t first_lane,
-                                                  uint32_t max_maps, pleat__arena *arena,
-                                                  pleat__layout *layout, uint8_t **handed);
+                                                  pleat__arena *arena, pleat__layout *layout,
+                                                  uint8_t **handed);
 
 #endif

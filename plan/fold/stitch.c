@@ -177,7 +177,7 @@ pleat_result pleat__stitcher_view(pleat__stitcher *stitcher, uint64_t size, uint
     if (stitcher->count == 0 || !choose_cut(stitcher, size, whole, &how))
         return PLEAT_OK;
     uint64_t pages = how.whole + (how.tail != 0) + (how.head != 0);
-    if (stitcher->out->view_pages + pages > stitcher->job->max_maps)
+    if (stitcher->out->view_pages + pages > UINT32_MAX)
         return PLEAT_OK;
     choose_whole(stitcher, how.whole);
     uint64_t first = (uint64_t)stitcher->out->view_pages * chunk;

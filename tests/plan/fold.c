@@ -362,8 +362,6 @@ static void check_instance(test_random *random, uint32_t most)
     draw(random, most, items, &p, &chunk);
     first_fit(&p, places);
     pleat__fold_options options = {.chunk_bytes = chunk};
-    if (test_random_below(random, 8) == 0)
-        options.max_maps = (uint32_t)test_random_below(random, 8);
     assert_ok(pleat__fold_make(&p, places, &options, arena, &layout));
     assert_layout_holds(&p, &layout, chunk);
     assert_ok(pleat__floor_chunks(&p, chunk, arena, &floor));
@@ -371,10 +369,7 @@ static void check_instance(test_random *random, uint32_t most)
     assert_true(layout.chunks >= floor);
     assert_true(layout.chunks >= chunks_live(&p, chunk, false, false));
     assert_true(fixed_pages(&p, chunk) != 0 || floor == chunks_live(&p, chunk, false, false));
-    assert_true(options.max_maps == 0 || layout.alias_pages <= options.max_maps);
-    if (options.max_maps == 0)
-        assert_true(layout.chunks <=
-                    fixed_pages(&p, chunk) + chunks_live(&p, chunk, true, true) + 1);
+    assert_true(layout.chunks <= fixed_pages(&p, chunk) + chunks_live(&p, chunk, true, true) + 1);
     assert_cut_gives_the_pages_back(&layout, chunk);
     if (p.count <= 300)
         assert_verifier_agrees(&p, &layout, chunk);
@@ -475,7 +470,6 @@ static uint64_t work_of_crossing(uint32_t count, bool ends_there)
     assert_ok(pleat__fold_jobs_make(&p, options.chunk_bytes, arena, &jobs));
     pleat__fold_job *job = &jobs.jobs[0];
     job->options = &options;
-    job->max_maps = UINT32_MAX;
     assert_ok(pleat__sweep_create(job, &sweep));
     assert_ok(pleat__sweep_run(sweep, low, NULL, 0, &limits, &layout, &done, &stuck));
     assert_true(done);

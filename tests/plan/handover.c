@@ -151,7 +151,7 @@ static void handover_keeps_streams_apart_in_time(void **state)
         uint32_t before = layout.chunks, chunks = 0;
         for (uint32_t i = first_lane; i < ITEMS; i++)
             before_places[i - first_lane] = layout.places[i];
-        assert_ok(pleat__handover_make(&problem, CHUNK, first_lane, 0, arena, &layout, &handed));
+        assert_ok(pleat__handover_make(&problem, CHUNK, first_lane, arena, &layout, &handed));
         for (uint32_t i = first_lane; i < ITEMS; i++) {
             assert_int_equal(layout.places[i], before_places[i - first_lane]);
             check_lane(&layout, handed, layout.places[i], items[i].size);
@@ -219,7 +219,7 @@ static void handover_is_found_among_many_uses(void **state)
     uint8_t *handed;
     assert_ok(pleat__fold_make(&problem, places, &options, arena, &layout));
     assert_int_equal(layout.chunks, BUSY_CHUNKS + SHORT + 1);
-    assert_ok(pleat__handover_make(&problem, CHUNK, problem.count, 0, arena, &layout, &handed));
+    assert_ok(pleat__handover_make(&problem, CHUNK, problem.count, arena, &layout, &handed));
     assert_non_null(handed);
     assert_int_equal(layout.pages[BUSY_CHUNKS + SHORT], PLEAT__NO_CHUNK);
     pleat__arena_destroy(arena);
@@ -271,7 +271,7 @@ static void handover_of_many_uses_takes_no_longer_than_a_layout(void **state)
     layout.pages = pages;
     layout.page_count = 3;
     begun = clock();
-    assert_ok(pleat__handover_make(&problem, CHUNK, count, 0, arena, &layout, &handed));
+    assert_ok(pleat__handover_make(&problem, CHUNK, count, arena, &layout, &handed));
     double handed_over = seconds_since(begun);
     assert_non_null(handed);
     assert_int_equal(layout.chunks, 1);
