@@ -11,8 +11,8 @@
 
 /* An iteration that nothing marks has at least this many requests for the judge (D116). */
 #define STRETCH 1024u
-/* A plan takes too much where 1/MORE more memory is there when its trial ends than ever lived, and
- * MORE_CHUNKS besides: what ends of chunks come to in a small job of several streams (D615). */
+/* A plan takes too much where 1/MORE more memory is there when its trial ends than was ever in use,
+ * and MORE_CHUNKS besides: what ends of chunks come to in a small job of several streams (D615). */
 #define MORE        16u
 #define MORE_CHUNKS 8u
 /* Segments of a recording that go at the end of an iteration: 0.06 ms (D445). */
@@ -257,18 +257,27 @@ pleat_result pleat__learner_load(pleat__learner *learner, pleat__place_map *plac
     return PLEAT_OK;
 }
 
-/* Whether so much more memory is there than ever lived that the heap alone would take less. A
+/* What waits for other streams is in use as well. */
+static void note_use(pleat__learner *learner)
+{
+    uint64_t used = learner->stats->live_bytes + learner->stats->waiting_bytes;
+    if (used > learner->most_used)
+        learner->most_used = used;
+}
+
+/* Whether so much more memory is there than was ever in use that the heap alone would take less. A
  * recipe's slots are larger than what lies in them at any x but the largest. */
 static bool takes_too_much(const pleat__learner *learner)
 {
     pleat__space *space = learner->heap->pool->space;
     uint64_t taken = pleat__space_stats_of(space).physical_bytes;
-    uint64_t more = learner->most_live / MORE + MORE_CHUNKS * pleat__space_page_bytes(space);
-    return !pleat__learner_has_sizes(learner) && taken > learner->most_live + more;
+    uint64_t more = learner->most_used / MORE + MORE_CHUNKS * pleat__space_page_bytes(space);
+    return !pleat__learner_has_sizes(learner) && taken > learner->most_used + more;
 }
 
 void pleat__learner_try(pleat__learner *learner, uint64_t bytes, bool missed)
 {
+    note_use(learner);
     if (!pleat__judge_step(&learner->judge, &learner->current->matcher, bytes, missed,
                            learner->stats->live_bytes) ||
         (!learner->judge.on && takes_too_much(learner)))

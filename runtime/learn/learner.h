@@ -42,6 +42,7 @@ typedef struct pleat__learner {
     bool waits;           /* a mark waits for a layout that is being made */
     uint8_t due;          /* bits of PLEAT__DUE_ */
     uint64_t most_live;   /* bytes, so far; the statistics' peak is restarted by who reads it */
+    uint64_t most_used;   /* bytes that lived or waited, while a plan file was on trial */
     /* Requests at which the iteration that runs is over, where nothing marks iterations. */
     uint64_t iteration_until;
     pleat__states states;

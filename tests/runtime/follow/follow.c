@@ -2,6 +2,7 @@
  * follow.c: the policy `pleat` with plans made by hand: slots, folds, lanes, and what a wrong plan
  * does.
  */
+#include "host.h"
 #include "job.h"
 
 #include <internal/arena.h>
@@ -211,6 +212,42 @@ static void follow_plan_that_takes_too_much_is_left_when_its_trial_ends(void **s
     run_marked(&j, &shape, 2);
     pleat_stats stats = pleat_stats_of(j.runtime);
     assert_true(stats.physical_bytes < stats.peak_live_bytes + stats.peak_live_bytes / 8);
+    finish(&j);
+}
+
+/* What waits for another stream is in use, with a plan and without. (D615.) */
+static void follow_plan_is_not_left_for_what_waits(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 40 };
+    job j;
+    pleat__slot slots[] = {{.size = CHUNKS * JOB_PAGE, .lane = PLEAT__NO_LANE},
+                           {.size = CHUNKS * JOB_PAGE, .lane = PLEAT__NO_LANE}};
+    pleat__plan_handle handles[] = {{.chunks = CHUNKS}};
+    pleat__plan_map maps[] = {{.page = 0, .handle = 0}};
+    pleat_plan plan = {.unroll = 1,
+                       .chunk_bytes = JOB_PAGE,
+                       .virtual_bytes = CHUNKS * JOB_PAGE,
+                       .physical_bytes = CHUNKS * JOB_PAGE,
+                       .steady = {.slots = slots, .slot_count = 2},
+                       .handles = handles,
+                       .handle_count = 1,
+                       .maps = maps,
+                       .map_count = 1};
+    job_start(&j, "pleat", &plan, 0);
+    assert_ok(pleat__host_stream_hold(&j.vmm, 5));
+    assert_ok(pleat_mark(j.runtime));
+    job_tensor copied = job_alloc(&j, CHUNKS * JOB_PAGE, 0);
+    assert_ok(pleat_record_stream(j.runtime, copied.address, 5));
+    job_free(&j, &copied);
+    job_tensor next = job_alloc(&j, CHUNKS * JOB_PAGE, 0);
+    pleat_stats stats = pleat_stats_of(j.runtime);
+    assert_int_equal(stats.waiting_bytes, CHUNKS * JOB_PAGE);
+    assert_int_equal(stats.peak_live_bytes, CHUNKS * JOB_PAGE);
+    assert_int_equal(stats.physical_bytes, 2 * CHUNKS * JOB_PAGE);
+    assert_int_equal(stats.left_at, 0);
+    job_free(&j, &next);
+    assert_ok(pleat__host_stream_release(&j.vmm, 5));
     finish(&j);
 }
 
@@ -777,6 +814,7 @@ int main(void)
         cmocka_unit_test(follow_plan_has_memory_as_far_as_the_program_comes),
         cmocka_unit_test(follow_slots_that_meet_are_never_both_given_out),
         cmocka_unit_test(follow_plan_that_takes_too_much_is_left_when_its_trial_ends),
+        cmocka_unit_test(follow_plan_is_not_left_for_what_waits),
         cmocka_unit_test(follow_plan_whose_slots_are_in_use_is_left),
         cmocka_unit_test(follow_folded_slots_share_chunks),
         cmocka_unit_test(follow_dynamic_requests_lie_in_their_lane),
