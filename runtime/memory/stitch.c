@@ -345,20 +345,11 @@ static uint32_t from_others(const finding *found)
     return found->supplied.shared + found->supplied.refused;
 }
 
-/* Gathers anew: the lock may have been left, and what others freed meanwhile may hold it all. */
-static pleat_result gather_again(pleat__heap *heap, uint32_t granules, uint8_t zone,
-                                 pleat__place *place, finding *found)
-{
-    PLEAT_TRY(pleat__heap_sync(heap));
-    found->placed = in_one_run(heap, granules, zone, place);
-    return found->placed ? PLEAT_OK : gather(heap, zone, granules, found);
-}
-
-/* Gathers until nothing is missing, or the request is placed. */
+/* Gets what is missing and gathers anew, until nothing is missing or the request is placed. */
 static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zone,
                                pleat__place *place, finding *found)
 {
-    while (found->missing != 0 && !found->placed) {
+    while (found->missing != 0) {
         uint32_t before = from_others(found);
         pleat_result result = supply(heap, granules, zone, found);
         /* What others freed while the driver refused may hold it all. */
@@ -400,7 +391,11 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
         pleat_result result = use_a_view(heap, granules, zone, place);
         if (result != PLEAT_E_NOT_FOUND)
             return result;
-        PLEAT_TRY(gather_again(heap, granules, zone, place, &found));
+        /* What others freed meanwhile may hold it all, and what was gathered may be in use. */
+        PLEAT_TRY(pleat__heap_sync(heap));
+        if (in_one_run(heap, granules, zone, place))
+            return PLEAT_OK;
+        PLEAT_TRY(gather(heap, zone, granules, &found));
     }
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     PLEAT_TRY(gather_all(heap, granules, zone, place, &found));

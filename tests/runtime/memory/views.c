@@ -21,6 +21,7 @@ typedef struct fixture {
     pleat_vmm host;
     pleat_vmm vmm; /* a fault decorator over it */
     pleat_runtime *runtime;
+    pleat_va before; /* what begin_beside() took first */
     pleat_va kept[PIECES];
 } fixture;
 
@@ -36,26 +37,36 @@ static void drop(fixture *f, pleat_va address)
     assert_ok(pleat_free(f->runtime, address));
 }
 
-/* Memory with holes of 20 MiB, as many as there are pieces, and nothing larger; beside what is
- * there before. */
-static void begin_beside(fixture *f, const char *conf, uint64_t bytes)
+static void open_host(fixture *f)
 {
     pleat_host_options host = {.size = sizeof host, .device_bytes = 8192 * MIB};
-    pleat_runtime_options options = {.size = sizeof options, .conf = conf};
-    pleat_va holes[PIECES];
     assert_ok(pleat_vmm_host(&host, &f->host));
     assert_ok(pleat__host_set_costs(&f->host, &pleat__host_costs_h200));
     assert_ok(pleat__host_clock_set(&f->host, 1000));
     assert_ok(pleat__fault_create(f->host, &f->vmm));
+}
+
+/* Memory with holes of 20 MiB, as many as there are pieces, and nothing larger; beside what is
+ * there before. */
+static void begin_on(fixture *f, const char *conf, uint64_t bytes)
+{
+    pleat_runtime_options options = {.size = sizeof options, .conf = conf};
+    pleat_va holes[PIECES];
     assert_ok(pleat_runtime_create(f->vmm, &options, &f->runtime));
     if (bytes != 0)
-        (void)take(f, bytes);
+        f->before = take(f, bytes);
     for (int p = 0; p < PIECES; p++) {
         holes[p] = take(f, 20 * MIB);
         f->kept[p] = take(f, 2 * MIB);
     }
     for (int p = 0; p < PIECES; p++)
         drop(f, holes[p]);
+}
+
+static void begin_beside(fixture *f, const char *conf, uint64_t bytes)
+{
+    open_host(f);
+    begin_on(f, conf, bytes);
 }
 
 static void begin(fixture *f, const char *conf)
@@ -570,6 +581,54 @@ static void remapped_view_is_replaced_when_a_verb_fails(void **state)
     }
 }
 
+static struct {
+    pleat_vmm below;
+    pleat_runtime *runtime;
+    pleat_va freed; /* 0: nothing is, and nothing fails */
+} beside;
+
+static void *free_beside(void *context)
+{
+    (void)context;
+    assert_ok(pleat_free(beside.runtime, beside.freed));
+    return NULL;
+}
+
+static pleat_result unmap_beside(void *self, pleat_va va, uint64_t bytes)
+{
+    pthread_t other;
+    if (beside.freed == 0)
+        return beside.below.ops->unmap(self, va, bytes);
+    assert_int_equal(pthread_create(&other, NULL, free_beside, NULL), 0);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    beside.freed = 0;
+    return PLEAT_E_DRIVER;
+}
+
+/* What another thread frees while a verb fails holds the request as it is. */
+static void remapped_view_is_needless_where_a_hole_was_freed_meanwhile(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va block;
+    open_host(&f);
+    beside.below = f.vmm;
+    pleat_vmm_ops ops = *f.vmm.ops;
+    ops.unmap = unmap_beside;
+    f.vmm.ops = &ops;
+    begin_on(&f, "learn:off", LARGE);
+    drop(&f, take(&f, LARGE));
+    take_shown(&f, 1, &block);
+    uint64_t stitched = stats_of(&f).stitched;
+    beside.runtime = f.runtime;
+    beside.freed = f.before;
+    assert_int_equal(take(&f, LARGE), f.before);
+    assert_int_equal(beside.freed, 0);
+    assert_int_equal(stats_of(&f).stitched, stitched);
+    assert_int_equal(heap_of(&f)->view_count, 0);
+    end(&f);
+}
+
 static void *release_later(void *context)
 {
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -627,6 +686,7 @@ int main(void)
         cmocka_unit_test(remapped_view_is_none_in_which_a_schedule_has_a_place),
         cmocka_unit_test(remapped_view_is_none_that_the_gpu_is_still_in),
         cmocka_unit_test(remapped_view_is_replaced_when_a_verb_fails),
+        cmocka_unit_test(remapped_view_is_needless_where_a_hole_was_freed_meanwhile),
     };
     return cmocka_run_group_tests_name("views", tests, NULL, NULL);
 }
