@@ -137,8 +137,8 @@ static pleat_result work(void *context, pleat_result ready)
     return result;
 }
 
-/* Has the thread do something with a recording, which is its from now on; with the lock held, or
- * when nobody calls the runtime. */
+/* Has the thread do something with a recording, which is its from now on, and goes where there is
+ * none; with the lock held, or when nobody calls the runtime. */
 static void give(pleat_runtime *runtime, pleat__record record,
                  pleat_result (*what)(pleat__keep *keep))
 {
@@ -148,8 +148,9 @@ static void give(pleat_runtime *runtime, pleat__record record,
     keep->job = (pleat__job){.call = work, .context = keep};
     if (keep->thread == NULL &&
         pleat__mapper_create(runtime->vmm, runtime->arena, &keep->thread) != PLEAT_OK)
-        return;
-    pleat__mapper_submit(keep->thread, &keep->job);
+        pleat__record_release(&keep->given);
+    else
+        pleat__mapper_submit(keep->thread, &keep->job);
 }
 
 /* The same with all that is recorded. It is not tried twice. */
@@ -382,7 +383,6 @@ void pleat__keep_release(pleat__keep *keep)
 {
     pleat__mapper_destroy(keep->thread);
     pleat__record_release(&keep->record);
-    pleat__record_release(&keep->given); /* where there was no thread */
     pleat_plan_free(keep->plan);
     *keep = (pleat__keep){0};
 }

@@ -325,6 +325,28 @@ static void keep_plan_that_was_asked_for_too_early_comes_later(void **state)
     }
 }
 
+/* Wherever host memory ends, no copy of the recording is left behind. */
+static void keep_copy_for_which_there_is_no_thread_goes(void **state)
+{
+    (void)state;
+    bool failed = true, lacks_thread = false;
+    for (uint64_t nth = 1; failed; nth++) {
+        job j;
+        job_start_with(&j, "pleat", NULL, 0, KEEP);
+        /* By its first request each is a job of its own. */
+        job_tensor tensor = job_alloc(&j, (3 << 20) + nth * 512, 0);
+        pleat__arena_fail(nth, false);
+        assert_int_not_equal(pleat_keep_plan(j.runtime), PLEAT_OK);
+        failed = pleat__arena_failed() != 0;
+        pleat__arena_fail(0, false);
+        lacks_thread |= strstr(pleat_last_error()->text, "there is no thread") != NULL;
+        assert_null(j.runtime->keep.given.trace);
+        job_free(&j, &tensor);
+        finish_run(&j);
+    }
+    assert_true(lacks_thread);
+}
+
 static void keep_job_without_marks_keeps_at_its_end(void **state)
 {
     (void)state;
@@ -596,6 +618,7 @@ int main(void)
         CACHE_TEST(keep_job_that_begins_otherwise_tries_nothing),
         CACHE_TEST(keep_plan_is_there_before_the_run_ends),
         CACHE_TEST(keep_job_without_marks_keeps_at_its_end),
+        CACHE_TEST(keep_copy_for_which_there_is_no_thread_goes),
         CACHE_TEST(keep_plan_that_was_asked_for_too_early_comes_later),
         CACHE_TEST(keep_plan_that_takes_more_than_learning_is_none),
         CACHE_TEST(keep_plan_that_fits_counts_as_used),
