@@ -19,7 +19,6 @@
 #include <internal/range.h>
 #include <internal/thread.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <vmm/table.h>
 

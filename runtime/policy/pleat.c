@@ -8,9 +8,7 @@
  */
 #include <runtime/policy/pleat_internal.h>
 
-#include <internal/check.h>
 #include <internal/error.h>
-#include <string.h>
 
 typedef pleat__pleat policy;
 

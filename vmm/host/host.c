@@ -18,7 +18,6 @@
 #include <internal/sized.h>
 #include <internal/thread.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
