@@ -461,6 +461,16 @@ class Training(Trainer):
             self.assertEqual(again[-1], None if always else [0, 2])
             self.assertIn("all blocks are computed again: none was so far" if always else "2 of 4", world.said[0])
 
+    def test_a_larger_model_has_the_blocks_of_one_that_was_called_before_it(self):
+        for kind in (Layer, GradientCheckpointingLayer):
+            net, (made, world) = Net(kind), self.recompute()
+            net(torch.randn(8, 16)).square().mean().backward()
+            net.zero_grad()
+            whole = nn.Sequential(net)
+            _, again = self.train(whole, made)
+            self.assertEqual((again[-1], made.count, len(made.models)), ([0, 2], 4, 1))
+            self.assertEqual(len(world.said), 1, world.said)
+
     def test_copies_and_pickles_are_models_as_before(self):
         for model in (Net(), Net(GradientCheckpointingLayer)):
             made, _ = self.recompute()

@@ -138,12 +138,14 @@ class Recompute:
         found = find(self.torch, model)
         if self.is_compiled(model):
             return
-        if any(getattr(block, "gradient_checkpointing", False) for block in found):
+        if any(getattr(block, "gradient_checkpointing", False)
+               and not isinstance(getattr(block, "_gradient_checkpointing_func", None), Ask) for block in found):
             self.alone = True
             self.world.say("pleat: recompute: the program checkpoints %s itself: left alone" % type(model).__name__)
             return
         for block in found:
-            self.install(block)
+            if block not in self.blocks:  # of a smaller model
+                self.install(block)
         if found:
             scripted.install(self.torch)
             model.register_forward_pre_hook(Called(self), with_kwargs=True)
