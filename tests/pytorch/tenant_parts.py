@@ -5,7 +5,6 @@ JSON has the part's settings. A part prints one JSON object in its last line.
 
 import ctypes
 import json
-import os
 import pathlib
 import subprocess
 import sys

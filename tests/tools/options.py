@@ -4,7 +4,6 @@ usage: options.py PLEAT
 """
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess

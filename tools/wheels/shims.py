@@ -4,7 +4,6 @@ Of torch a shim needs headers to be built, and names of its libraries. It is not
 that of torch's own libraries serves it, of CUDA 12 and 13 alike.
 """
 
-import pathlib
 
 from pleat import _shim
 

@@ -9,7 +9,6 @@ does not hold; exit 1 if something does not.
 
 import argparse
 import json
-import os
 import pathlib
 import shutil
 import statistics

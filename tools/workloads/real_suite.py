@@ -13,7 +13,6 @@ that were written before, needs neither a GPU nor torch, and runs nothing.
 import argparse
 import contextlib
 import json
-import os
 import pathlib
 import statistics
 import sys

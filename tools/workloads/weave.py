@@ -64,8 +64,7 @@ class Body:
     the allocations of the iteration, or is ~k for the k-th that the iteration before left."""
 
     def __init__(self, before, events):
-        live, left = {}, {}
-        count = 0
+        live, count = {}, 0
         for event in before:
             if event["action"] == ALLOC:
                 live[event["addr"]] = count
@@ -73,8 +72,7 @@ class Body:
             elif event["action"] == COMPLETED:
                 live.pop(event["addr"], None)
         left = dict(live)
-        self.steps, ids, crossing, phase, self.count = [], {}, {}, "", 0
-        freed = {}
+        self.steps, ids, crossing, freed, phase, count = [], {}, {}, {}, "", 0
         for event in events:
             if event["action"] == COMPLETED and event["addr"] in left:
                 freed[event["addr"]] = left.pop(event["addr"])
@@ -87,8 +85,8 @@ class Body:
             phase = (match.group(2) or "") if match else phase
             address = event["addr"]
             if event["action"] == ALLOC:
-                which = ids[address] = self.count
-                self.count += 1
+                which = ids[address] = count
+                count += 1
                 crossing.pop(address, None)
             elif address in ids:
                 which = ids[address]
@@ -98,9 +96,6 @@ class Body:
                 continue
             labelled = phase if match else None
             self.steps.append((event["action"], which, event["size"], event["stream"], labelled))
-
-    def sizes(self):
-        return [step[2] for step in self.steps if step[0] == ALLOC]
 
 
 class Writer:
@@ -150,23 +145,19 @@ class Writer:
                 self.add(event["action"], address, event["size"], event["stream"], label)
         self.left = sorted(order.items())
 
-    def body(self, body, sizes):
+    def body(self, body):
         self.iteration += 1
-        addresses, label = [None] * body.count, "iter=%d;phase=" % self.iteration
-        mine, at = {}, 0
-        left = dict(self.left)
+        addresses, label = {}, "iter=%d;phase=" % self.iteration
+        mine, left = {}, dict(self.left)
         first = True
-        for action, which, _, stream, phase in body.steps:
+        for action, which, size, stream, phase in body.steps:
             text = "" if phase is None and not first else label + (phase or "")
             first = False
             if action == ALLOC:
-                addresses[at] = self.new_address(sizes[at])
-                mine[addresses[at]] = sizes[at]
-                self.add(action, addresses[at], sizes[at], stream, text)
-                at += 1
-                continue
-            if which >= 0:
-                address, size = addresses[which], sizes[which]
+                address = addresses[which] = self.new_address(size)
+                mine[address] = size
+            elif which >= 0:
+                address = addresses[which]
             elif ~which < len(self.left):
                 address, size = self.left[~which]
             else:
@@ -201,8 +192,7 @@ def switch(options):
     if options.iterations < done:
         raise SystemExit("weave.py: --iterations %d: it begins with %d that were recorded" % (options.iterations, done))
     for n in range(done, options.iterations):
-        body = bodies[n // options.every % len(bodies)]
-        writer.body(body, body.sizes())
+        writer.body(bodies[n // options.every % len(bodies)])
     return writer
 
 

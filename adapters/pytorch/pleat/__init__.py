@@ -16,7 +16,6 @@ import os
 import re
 import sys
 import threading
-import warnings
 
 from . import memory_saver  # noqa: F401
 from ._marks import ALL as _ALL

@@ -83,10 +83,6 @@ class Recorder:
         self.iterations = 0
         self.workspaces = set()  # threads that have one
 
-    @property
-    def live_bytes(self):
-        return self.live.value
-
     def add(self, action, address, bytes):
         is_last = self.recording.add({"action": action, "addr": address, "size": bytes, "stream": 0,
                                       "time_us": self.us, "user_metadata": "iter=%d" % self.iterations})
