@@ -65,7 +65,6 @@ for step in range(40):
 torch.cuda.synchronize()
 """
 
-# What a followed iteration frees it keeps from the eighth iteration on: its slots are not free.
 # Writes as many words as it is told to where a tensor lay, once that is freed.
 PLANTED = """
 import ctypes, sys, torch
