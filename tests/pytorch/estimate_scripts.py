@@ -185,6 +185,8 @@ class safe_open:
     get_slice = get_tensor
 """, "torch.py": """
 from safetensors import safe_open
+def save(tensors, metadata=None):
+    raise MemoryError("memory that is not there is read")
 def save_file(tensors, filename, metadata=None):
     open(filename, "wb").write(b"".join(bytes(tensor.tolist()) for tensor in tensors.values()))
 def load_file(filename, device="cpu"):
@@ -196,7 +198,7 @@ SAFE = """
 import json, os, struct, sys, torch
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 os.chdir(sys.path[0])
 for device in ("cpu", "cuda", 0, torch.device("cuda", 0)):
     weight = load_file("x", device=device)["weight"]
@@ -205,7 +207,8 @@ with safe_open("x", framework="pt", device="cuda") as file:
     part = file.get_slice("weight")[:2]
     assert part.is_cuda and part.shape == (2, 8) and list(file.keys()) == ["weight"]
 save_file({"real": torch.ones(3, dtype=torch.uint8)}, "real")
-made = {"weight": weight * torch.nn.Parameter(weight), "half": weight.bfloat16(), "ids": torch.ones(3, dtype=torch.int64)}
+made = {"weight": weight * torch.nn.Parameter(weight), "half": weight.bfloat16(), "ids": torch.ones(3, dtype=torch.int64),
+        "tiny": weight.to(torch.float8_e4m3fnuz)}
 for name in ("made", "made", "real"):
     save_file(made, name, {"format": "pt"})
 assert os.path.getsize("real") == 3
@@ -214,8 +217,11 @@ with open("made", "rb") as file:
     assert json.loads(file.read(size)) == {
         "__metadata__": {"format": "pt"}, "weight": {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]},
         "half": {"dtype": "BF16", "shape": [8, 8], "data_offsets": [256, 384]},
-        "ids": {"dtype": "I64", "shape": [3], "data_offsets": [384, 408]}}
-    assert (8 + size) % 8 == 0 and file.read() == bytes(408)
+        "ids": {"dtype": "I64", "shape": [3], "data_offsets": [384, 408]},
+        "tiny": {"dtype": "F8_E4M3FNUZ", "shape": [8, 8], "data_offsets": [408, 472]}}
+    assert (8 + size) % 8 == 0 and file.read() == bytes(472)
+    file.seek(0)
+    assert save(made, {"format": "pt"}) == file.read()
 # By their addresses libraries find tensors that share memory.
 one, other = (torch.empty(64, 1024, 1024, device=device) for device in ("cuda", "cpu"))
 parts = one.view(-1)[8:], one.view(-1)[:8], other.view(-1)[8:], other.view(-1)[:8]

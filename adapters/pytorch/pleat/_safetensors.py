@@ -3,11 +3,11 @@ that are not there. What is written is of the right types and sizes, and zero.""
 
 import importlib.util
 import json
+import re
 import struct
 
-# What a file calls types of torch's, whole ones or what is before their bits; others by the same name in capitals.
-CODES = {"bfloat16": "BF16", "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
-KINDS = {"float": "F", "int": "I", "uint": "U"}
+# What a file calls what is before the bits of torch's types; others by the same name in capitals.
+KINDS = {"float": "F", "bfloat": "BF", "complex": "C", "int": "I", "uint": "U"}
 
 
 class Slice:
@@ -49,9 +49,8 @@ class Opened:
 
 def code(dtype):
     """What a file calls a type."""
-    name = str(dtype).replace("torch.", "")
-    kind = name.rstrip("0123456789")
-    return CODES.get(name) or KINDS.get(kind, kind.upper()) + name[len(kind):]
+    kind, bits, form = re.fullmatch(r"torch\.([a-z]+)(\d*)(.*?)(?:fnu?)?", str(dtype)).groups()
+    return KINDS.get(kind, kind.upper()) + bits + form.upper()
 
 
 def head(tensors, metadata):
@@ -71,7 +70,10 @@ def stand(torch, fake_type, made):
     import safetensors
     import safetensors.torch
 
-    safe_open, save_file = safetensors.safe_open, safetensors.torch.save_file
+    safe_open, save, save_file = safetensors.safe_open, safetensors.torch.save, safetensors.torch.save_file
+
+    def are_there(tensors):
+        return not any(isinstance(tensor, fake_type) for tensor in tensors.values())
 
     def open_on_host(filename, framework, device="cpu", **named):
         on_host = framework not in ("pt", "torch", "pytorch") or torch.device(device).type == "cpu"
@@ -79,12 +81,18 @@ def stand(torch, fake_type, made):
             Opened(safe_open(filename, framework, device="cpu", **named), torch.device(device)))
 
     def save_without(tensors, filename, metadata=None):
-        if not any(isinstance(tensor, fake_type) for tensor in tensors.values()):
+        if are_there(tensors):
             return save_file(tensors, filename, metadata)
         made.tell()
         if made.may_write(filename):
             made.write(filename, *head(tensors, metadata))
         return None
 
+    def bytes_without(tensors, metadata=None):
+        if are_there(tensors):
+            return save(tensors, metadata)
+        begin, zeros = head(tensors, metadata)
+        return begin + bytes(zeros)
+
     safetensors.safe_open = safetensors.torch.safe_open = open_on_host
-    safetensors.torch.save_file = save_without
+    safetensors.torch.save, safetensors.torch.save_file = bytes_without, save_without
