@@ -257,7 +257,8 @@ model.share_memory()
 assert x.share_memory_() is x and x.is_shared() and model.weight.is_shared()
 """
 
-# Of backward of the first torch has no shapes; within the other is a tensor of zeros that has no memory.
+# Of backward of the first torch has no shapes; within the second is a tensor of zeros that has no memory; the third
+# returns nothing.
 SHAPELESS = """
 import torch
 spoken = torch.randn(10, 2, 5, device="cuda", requires_grad=True)
@@ -267,6 +268,7 @@ for flat in (False, True):
     torch.nn.functional.ctc_loss(spoken.log_softmax(2), said, *lengths).backward()
 assert spoken.grad.shape == spoken.shape and spoken.grad.is_cuda
 assert torch.func.hessian(lambda x: (x ** 3).sum())(torch.ones(3, device="cuda")).shape == (3, 3)
+assert spoken.grad.record_stream(torch.cuda.Stream()) is None
 """
 
 

@@ -362,7 +362,7 @@ def watching(torch, recorder):
                     given = tree_map(without_contents, (args, kwargs)) if are_there else (args, kwargs)
                     result = function(*given[0], **given[1])
             except depends:
-                return contents.shaped(function, args, kwargs)
+                return contents.shaped(function, args, kwargs) if function._schema.returns else None
             contents.follow(function, args, kwargs, result)
             return result
 
