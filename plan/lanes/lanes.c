@@ -25,6 +25,7 @@ typedef struct lane_job {
     const uint64_t *sizes;
     uint32_t profiles;
     uint32_t dynamic;
+    uint64_t margin; /* beyond the size, in millionths */
     member *members;
     uint32_t count;
     uint64_t *keys; /* by member or event */
@@ -33,6 +34,7 @@ typedef struct lane_job {
     uint32_t *events; /* positions at which a member comes or goes, ascending */
     int64_t *curve;   /* by position: live bytes that come and go there */
     pleat__item *lanes;
+    uint64_t *least; /* of each lane: the smallest of its profiles' needs */
     uint32_t lane_count;
 } lane_job;
 
@@ -58,8 +60,9 @@ static pleat_result allocate(lane_job *job)
     job->events = pleat__arena_calloc(job->scratch, 2 * count + 1, sizeof *job->events);
     job->curve = pleat__arena_calloc(job->scratch, events, sizeof *job->curve);
     job->lanes = pleat__arena_calloc(job->scratch, count + 1, sizeof *job->lanes);
+    job->least = pleat__arena_calloc(job->scratch, count + 1, sizeof *job->least);
     if (job->members == NULL || job->keys == NULL || job->order == NULL || job->spare == NULL ||
-        job->events == NULL || job->curve == NULL || job->lanes == NULL)
+        job->events == NULL || job->curve == NULL || job->lanes == NULL || job->least == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the lanes of %u requests",
                            job->dynamic);
     return PLEAT_OK;
@@ -73,6 +76,7 @@ static void free_job(lane_job *job)
     pleat__arena_free(job->scratch, job->spare);
     pleat__arena_free(job->scratch, job->events);
     pleat__arena_free(job->scratch, job->curve);
+    pleat__arena_free(job->scratch, job->least);
 }
 
 static void list_members(lane_job *job)
@@ -181,6 +185,43 @@ static void group(lane_job *job, uint32_t pause)
     }
 }
 
+/* How much a lane gets whose needs in the profiles are `least` to `most`. With k profiles a further
+ * one that goes beyond the largest does so by about a k-th of their spread. In millionths: the same
+ * everywhere. */
+static uint64_t with_margin(const lane_job *job, uint64_t least, uint64_t most)
+{
+    uint64_t millionths = job->margin;
+    if (job->profiles > 1) {
+        uint64_t unit = most / 1000000 + 1;
+        uint64_t spread = (most - least) / unit / job->profiles;
+        millionths = spread < millionths ? spread : millionths;
+    }
+    return pleat__rounded(most + (most / 1000000 + 1) * millionths);
+}
+
+static void reset_sizes(lane_job *job)
+{
+    for (uint32_t l = 0; l < job->lane_count; l++) {
+        job->lanes[l].size = 0;
+        job->least[l] = UINT64_MAX;
+    }
+}
+
+static void take_need(lane_job *job, uint32_t lane, uint64_t need)
+{
+    job->lanes[lane].size = need > job->lanes[lane].size ? need : job->lanes[lane].size;
+    job->least[lane] = need < job->least[lane] ? need : job->least[lane];
+}
+
+/* Sums that stay the same of parts that do not: each part is rounded up. */
+static void add_margins(lane_job *job)
+{
+    for (uint32_t l = 0; l < job->lane_count; l++)
+        job->lanes[l].size = with_margin(job, job->least[l], job->lanes[l].size);
+    for (uint32_t m = 0; m < job->count; m++)
+        job->lanes[job->members[m].lane].size += PLEAT__ALIGNMENT;
+}
+
 static void add_life(int64_t *curve, uint32_t events, uint32_t begin, uint32_t end, uint64_t size)
 {
     curve[begin] += (int64_t)size;
@@ -226,8 +267,7 @@ static pleat_result size_by_fit(lane_job *job)
         job->order[m] = m;
     }
     pleat__sort_by_key(job->order, job->spare, job->count, job->keys);
-    for (uint32_t l = 0; l < job->lane_count; l++)
-        job->lanes[l].size = 0;
+    reset_sizes(job);
     pleat_result result = PLEAT_OK;
     for (uint32_t i = 0; i < job->count && result == PLEAT_OK;) {
         uint32_t lane = job->members[job->order[i]].lane, first = i;
@@ -243,14 +283,11 @@ static pleat_result size_by_fit(lane_job *job)
             }
             uint64_t height;
             result = pleat__lane_fit(requests, count, job->scratch, &height);
-            if (height > job->lanes[lane].size)
-                job->lanes[lane].size = height;
+            take_need(job, lane, height);
         }
     }
     pleat__arena_free(job->scratch, requests);
-    /* Sums that stay the same of parts that do not: each part is rounded up. */
-    for (uint32_t m = 0; m < job->count; m++)
-        job->lanes[job->members[m].lane].size += PLEAT__ALIGNMENT;
+    add_margins(job);
     return result;
 }
 
@@ -313,9 +350,13 @@ static pleat_result make_lanes(lane_job *job)
 }
 
 pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes, uint32_t profiles,
-                               pleat__arena *scratch, pleat__item **items)
+                               double margin, pleat__arena *scratch, pleat__item **items)
 {
-    lane_job job = {.plan = plan, .scratch = scratch, .sizes = sizes, .profiles = profiles};
+    lane_job job = {.plan = plan,
+                    .scratch = scratch,
+                    .sizes = sizes,
+                    .profiles = profiles,
+                    .margin = (uint64_t)((margin - 1) * 1e6)};
     pleat_result result = make_lanes(&job);
     free_job(&job);
     if (result != PLEAT_OK) {

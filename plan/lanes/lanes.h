@@ -4,8 +4,8 @@
  * A lane is a stretch of the window for one lifetime class of them: those allocated in one window
  * of the iteration and freed in another (STWeaver's HomoLayer groups, section 5.2 of the paper,
  * with both ends). It is placed like any item: live from its first allocation to its last free, as
- * large as its class ever was in the profiled iterations (D620 in docs/decisions.md). Within it the
- * runtime places byte by byte, best fit.
+ * large as its class ever was in the profiled iterations, and more for what those did not show.
+ * Within it the runtime places byte by byte, best fit.
  *
  * WINDOWS
  * A window is a stretch of the iteration in which such requests come and go without a long pause: a
@@ -15,6 +15,10 @@
  * lanes cost least at the iteration's peak. Where one number changes all sizes together, a
  * sequence's length, every request has a lane of its own: all are at their largest in the same
  * iteration.
+ *
+ * MARGIN
+ * Given by how much the profiles differ, and never more than the option says: a lane whose need was
+ * the same in all of them gets none, one seen once gets all of it.
  */
 #ifndef PLEAT_PLAN_LANES_LANES_H
 #define PLEAT_PLAN_LANES_LANES_H
@@ -28,8 +32,8 @@
  * placed: the lanes as items. PLEAT_E_NO_MEMORY; PLEAT_E_INPUT: a profile's add up to 2^62 bytes.
  */
 PLEAT_NODISCARD pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes,
-                                               uint32_t profiles, pleat__arena *scratch,
-                                               pleat__item **items);
+                                               uint32_t profiles, double margin,
+                                               pleat__arena *scratch, pleat__item **items);
 
 /* A request within a lane: positions of one iteration; with end <= begin it wraps around. */
 typedef struct pleat__lane_request {

@@ -518,7 +518,8 @@ static void lanes_of_one_request_where_all_grow_together(void **state)
     assert_int_equal(plan->lane_count, plan->steady.slot_count);
     assert_slots_in_lanes(plan);
     assert_lanes_apart(plan);
-    assert_true((double)plan->physical_bytes <= 1.01 * (double)plan->max_live_bytes);
+    /* A third of the spread of lengths is the margin; it is the only thing above max-live. */
+    assert_true((double)plan->physical_bytes <= 1.1 * (double)plan->max_live_bytes);
     holding held = serve(job.trace, plan, 3);
     assert_int_equal(held.missed, 0);
     assert_int_equal(held.other, 0);
@@ -643,7 +644,7 @@ static void lanes_that_overflow_are_refused(void **state)
                                               .lane = PLEAT__NO_LANE};
         sizes[i] = PLEAT__SIZE_MOST;
     }
-    assert_result(pleat__lanes_make(plan, sizes, 1, arena, &items), PLEAT_E_INPUT);
+    assert_result(pleat__lanes_make(plan, sizes, 1, 1.15, arena, &items), PLEAT_E_INPUT);
     assert_null(items);
     pleat_plan_free(plan);
 }

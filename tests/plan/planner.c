@@ -318,6 +318,27 @@ static void planner_takes_no_last_iteration_that_makes_less(void **state)
     pleat_trace_free(job.trace);
 }
 
+/* The last but one makes states, which stay: it is not steady, though others like it came before.
+ */
+static void planner_takes_no_iteration_that_makes_states(void **state)
+{
+    (void)state;
+    struct job job = job_begin();
+    pleat__iteration found;
+    for (int number = 0; number < 5; number++) {
+        plain_iteration(&job, number);
+        for (int i = 0; number == 3 && i < 2 * LAYERS; i++)
+            job_alloc(&job, (uint64_t)(30 + i) * MIB);
+    }
+    job_end(&job);
+    pleat__arena *arena = job_find(&job, &found);
+    assert_int_equal(found.steady.items, 2 * LAYERS);
+    assert_int_equal(found.first_at, found.steady.begin_at);
+    assert_int_equal(found.profile_count, 1);
+    pleat__arena_destroy(arena);
+    pleat_trace_free(job.trace);
+}
+
 /* Layers that are all alike. In the first iteration, which no mark begins, two workspaces are made
  * in the first layer and one in the last, and stay. */
 static void layered_iteration(struct job *job, int number)
@@ -433,6 +454,9 @@ static void planner_refuses_bad_options(void **state)
     bad.seconds = -1;
     assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_INVALID);
     bad = good;
+    bad.lane_margin = 0.5;
+    assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_INVALID);
+    bad = good;
     bad.size = 8;
     assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_ABI);
     pleat_trace_free(trace);
@@ -468,6 +492,7 @@ static void planner_notes_options_alike_in_every_locale(void **state)
     test_commas_begin();
     assert_ok(pleat_plan_make(trace, NULL, &plan));
     assert_non_null(strstr(plan->options, "seconds=0.5 "));
+    assert_non_null(strstr(plan->options, "lane-margin=1.15"));
     pleat_plan_free(plan);
     test_commas_end();
     pleat_trace_free(trace);
@@ -545,6 +570,7 @@ int main(void)
         cmocka_unit_test(planner_ends_the_beginning_where_iterations_agree),
         cmocka_unit_test(planner_takes_no_interruption_for_the_beginning),
         cmocka_unit_test(planner_takes_no_last_iteration_that_makes_less),
+        cmocka_unit_test(planner_takes_no_iteration_that_makes_states),
         cmocka_unit_test(planner_finds_a_first_iteration_that_makes_workspaces),
         cmocka_unit_test(planner_finds_the_period_without_labels),
         cmocka_unit_test(planner_tells_dynamic_requests),

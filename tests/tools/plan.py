@@ -212,6 +212,16 @@ class Plan(here.Folder):
             self.assertEqual("was not replayed: device 0: " in ran.stdout, status == 0)
 
     @of_drawn_jobs
+    def test_a_small_saving_does_not_count_where_requests_change(self):
+        drawn, plan = self.path("small.pickle.gz"), self.path("small.plan")
+        here.draw(drawn, "--seed", "2332197608", "--family", "moe")
+        (tried,) = self.planned(drawn, "-o", plan)["replayed"]
+        self.assertLess(tried["planned_bytes"], tried["learned_bytes"])
+        self.assertGreater(tried["planned_bytes"], 0.999 * tried["learned_bytes"])
+        self.assertEqual(tried["reason"], "saving")
+        self.assertEqual(self.taken(drawn, "--plan", plan), self.taken(drawn))
+
+    @of_drawn_jobs
     def test_a_plan_that_its_own_recording_leaves_is_not_followed(self):
         drawn, plan = self.path("left.pickle.gz"), self.path("left.plan")
         here.draw(drawn, "--seed", "5847881", "--run", "1")

@@ -18,6 +18,8 @@
 /* Learning does better where the plan takes more memory, or more of an iteration's time by more
  * than 1/SLOWER (half and twice: docs/decisions.md, D270). */
 #define SLOWER 200u
+/* So much of the memory a plan of requests that change has to save (D496). */
+#define SAVED 1000u
 /* Requests change if more than 1/NEARLY of an iteration's do. Where nothing marks iterations that
  * speaks against a plan, and so do as many without a place (D500); FEW iterations say too little
  * of that (D505). */
@@ -48,19 +50,25 @@ static plan_reason loses(const plan_trial *trial)
         return PLAN_REASON_LEFT;
     if (trial->planned.bytes > trial->learned.bytes)
         return PLAN_REASON_MEMORY;
+    if (trial->change && trial->planned.bytes + trial->learned.bytes / SAVED > trial->learned.bytes)
+        return PLAN_REASON_SAVING;
     return trial->planned.driver_share > trial->learned.driver_share + 1.0 / SLOWER
                ? PLAN_REASON_DRIVER
                : PLAN_REASON_NONE;
 }
 
-/* Whether nothing marks iterations and much of one changes, or has no place: a run that loses its
- * way then finds it late. */
-static bool is_lost_soon(const pleat_plan *plan, const replay_result *with)
+static bool is_change(const pleat_plan *plan)
 {
     pleat_plan_summary summary = pleat_plan_summary_of(plan);
-    bool changes = summary.dynamic_requests * NEARLY > summary.iteration_requests;
+    return summary.dynamic_requests * NEARLY > summary.iteration_requests;
+}
+
+/* Whether nothing marks iterations and much of one changes, or has no place: a run that loses its
+ * way then finds it late. */
+static bool is_lost_soon(const plan_trial *trial, const replay_result *with)
+{
     return !with->marked && with->iterations > FEW &&
-           (changes || with->steady_planned_share < 1 - 1.0 / NEARLY);
+           (trial->change || with->steady_planned_share < 1 - 1.0 / NEARLY);
 }
 
 static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan, plan_trial *trial)
@@ -80,7 +88,8 @@ static pleat_result run_all(const pleat_trace *trace, const pleat_plan *plan, pl
     trial->left = with.stats.left_at != 0;
     trial->planned = figures_of(&with);
     trial->learned = figures_of(&without);
-    trial->unmarked = plan->recipe == NULL && is_lost_soon(plan, &with);
+    trial->change = plan->recipe == NULL && is_change(plan);
+    trial->unmarked = plan->recipe == NULL && is_lost_soon(trial, &with);
     return PLEAT_OK;
 }
 

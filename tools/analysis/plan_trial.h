@@ -22,6 +22,8 @@ typedef struct plan_figures {
     X(NONE, "", "")                                                                                \
     X(LEFT, "left", "it does not fit the recording, and is left as another job's would be")        \
     X(MEMORY, "memory", "with it the job takes more memory than where Pleat learns")               \
+    X(SAVING, "saving",                                                                            \
+      "over a sixteenth of an iteration's requests change, and it saves less than a thousandth")   \
     X(DRIVER, "driver", "with it more of the job's time passes in the driver, by over 0.5 %")      \
     X(SIZES, "sizes",                                                                              \
       "another run has other requests, since the recording's iterations are of several sizes")     \
@@ -39,8 +41,9 @@ typedef enum plan_reason {
 
 /* Of one recording. */
 typedef struct plan_trial {
-    bool run;  /* false: no replay holds it, see why_not */
-    bool left; /* while it was on trial (runtime/learn/judge.h) */
+    bool run;    /* false: no replay holds it, see why_not */
+    bool left;   /* while it was on trial (runtime/learn/judge.h) */
+    bool change; /* over a sixteenth of its iteration's requests, from one to the next */
     /* Another run has other requests: */
     bool sizes;    /* its iterations are of several values of the plan's parameter */
     bool unmarked; /* many requests change, and nothing marks iterations */

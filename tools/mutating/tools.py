@@ -50,6 +50,8 @@ MUTANTS = (
      "tools/analysis/fit.c", "any ? SCALE_MOST * f->own : f->own", "SCALE_MOST * f->own", "explain"),
     ("trial-left", "a plan that is left on its own recording is not followed",
      "tools/analysis/plan_trial.c", "    if (trial->left)\n", "    if (false)\n", "command_plan"),
+    ("trial-saves", "a small saving does not count where requests change",
+     "tools/analysis/plan_trial.c", "learned.bytes / SAVED >", "learned.bytes / SAVED * 0 >", "command_plan"),
     ("trial-sizes", "a plan of a recording with several values of the parameter is not followed",
      "tools/analysis/plan_trial.c", "plan->recipe != NULL && own == NULL;",
      "plan->recipe != NULL && own == NULL && false;", "command_plan"),
