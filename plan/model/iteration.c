@@ -288,18 +288,6 @@ static void take_profiles(const pleat__requests *requests, struct pieces *pieces
     }
 }
 
-/* Whether the steady iteration makes more that stays through the piece behind it, and that the
- * iteration before it does not make, than a batch: the optimizer's states, say. */
-static bool makes_states(const pleat__requests *requests, const pleat__iteration *out,
-                         pleat__stretch behind)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < out->steady.items; i++)
-        count += out->pairs[i] == PLEAT__NEVER &&
-                 stays_through(&requests->items[out->steady.item + i], behind);
-    return count > SKIPPED;
-}
-
 /* A job's last iteration may lack what each other one makes for the next: where nothing agrees with
  * it, the one before it is steady, if its own like come before that. */
 static pleat_result choose_profiles(const pleat__requests *requests, struct pieces *pieces,
@@ -312,7 +300,7 @@ static pleat_result choose_profiles(const pleat__requests *requests, struct piec
         return PLEAT_OK;
     PLEAT_TRY(set_steady(requests, pieces, *steady - 1, out));
     take_profiles(requests, pieces, *steady - 1, out);
-    if (out->profile_count == 0 || makes_states(requests, out, pieces->all[*steady]))
+    if (out->profile_count == 0)
         return set_steady(requests, pieces, *steady, out);
     --*steady;
     return PLEAT_OK;

@@ -318,27 +318,6 @@ static void planner_takes_no_last_iteration_that_makes_less(void **state)
     pleat_trace_free(job.trace);
 }
 
-/* The last but one makes states, which stay: it is not steady, though others like it came before.
- */
-static void planner_takes_no_iteration_that_makes_states(void **state)
-{
-    (void)state;
-    struct job job = job_begin();
-    pleat__iteration found;
-    for (int number = 0; number < 5; number++) {
-        plain_iteration(&job, number);
-        for (int i = 0; number == 3 && i < 2 * LAYERS; i++)
-            job_alloc(&job, (uint64_t)(30 + i) * MIB);
-    }
-    job_end(&job);
-    pleat__arena *arena = job_find(&job, &found);
-    assert_int_equal(found.steady.items, 2 * LAYERS);
-    assert_int_equal(found.first_at, found.steady.begin_at);
-    assert_int_equal(found.profile_count, 1);
-    pleat__arena_destroy(arena);
-    pleat_trace_free(job.trace);
-}
-
 /* Layers that are all alike. In the first iteration, which no mark begins, two workspaces are made
  * in the first layer and one in the last, and stay. */
 static void layered_iteration(struct job *job, int number)
@@ -570,7 +549,6 @@ int main(void)
         cmocka_unit_test(planner_ends_the_beginning_where_iterations_agree),
         cmocka_unit_test(planner_takes_no_interruption_for_the_beginning),
         cmocka_unit_test(planner_takes_no_last_iteration_that_makes_less),
-        cmocka_unit_test(planner_takes_no_iteration_that_makes_states),
         cmocka_unit_test(planner_finds_a_first_iteration_that_makes_workspaces),
         cmocka_unit_test(planner_finds_the_period_without_labels),
         cmocka_unit_test(planner_tells_dynamic_requests),

@@ -90,8 +90,6 @@ MUTANTS = (
      "plan/model/iteration.c", "            others += pairs != NULL;\n            continue;", "            others += pairs != NULL;\n            break;", "planner"),
     ("first-last", "nor does a last iteration that makes less than the others",
      "plan/model/iteration.c", "out->profile_count != 0 || *steady < 2 ||", "out->profile_count != 0 || *steady < 200 ||", "planner"),
-    ("first-states", "an iteration that makes states is not steady because the last one ends otherwise",
-     "plan/model/iteration.c", "out->profile_count == 0 || makes_states(", "out->profile_count == 0 || !makes_states(", "planner"),
     ("contiguous-beside", "no contiguous placement takes less than is live",
      "plan/model/report.h", "return height + (", "return height + 0 * (", "command_plan"),
     ("align-long", "lives that differ by much are not the same, however long they are",
