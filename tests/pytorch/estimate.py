@@ -95,9 +95,9 @@ class Recording(unittest.TestCase):
             storage.nbytes = lambda bytes=bytes: bytes
             recorder.resized(storage)
             recorder.resized(of_host)
-            self.assertEqual(recorder.live_bytes, bytes)
+            self.assertEqual(recorder.live.value, bytes)
         del storage
-        self.assertEqual((recorder.live_bytes, recorder.statistics.bytes["all"].peak), (0, 8192 + 1024))
+        self.assertEqual((recorder.live.value, recorder.statistics.bytes["all"].peak), (0, 8192 + 1024))
 
     def test_storages_come_and_go(self):
         recorder = self.recorder
@@ -107,7 +107,7 @@ class Recording(unittest.TestCase):
         del gone, storage
         recorder.step()
         recorder.seen(Storage(2, 100))
-        self.assertEqual((recorder.live_bytes, recorder.statistics.bytes["all"].peak), (1024, 1536))
+        self.assertEqual((recorder.live.value, recorder.statistics.bytes["all"].peak), (1024, 1536))
         events = self.finished()
         self.assertEqual([(event["action"], event["size"], event["user_metadata"]) for event in events],
                          [("alloc", 1000, "iter=0"), ("alloc", 512, "iter=0"), ("free_requested", 512, "iter=0"),
@@ -126,7 +126,7 @@ class Recording(unittest.TestCase):
         recorder.finish()
         recorder.seen(kept)
         end[1](*end[2])  # as a thread calls it that waited for the lock while the recording was written
-        self.assertEqual(recorder.live_bytes, 1024)
+        self.assertEqual(recorder.live.value, 1024)
 
     def test_events_are_on_the_disk_and_not_in_memory(self):
         count = _recording.BATCH + 1
