@@ -6,6 +6,7 @@ With `jobs`, twenty seeds that stand still and five that nobody has seen are jud
 HARD; what falls short of others is printed. Without it only the judge itself is tested.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -51,6 +52,14 @@ class Choice(unittest.TestCase):
     def test_each_seed_is_a_job_once(self):
         options = types.SimpleNamespace(seeds=choose.seeds("7,3,7"), fresh=0)
         self.assertEqual(choose.seeds_of(options, "judge"), [7, 3])
+
+    def test_a_job_is_as_long_as_the_tool_says_or_as_it_is_asked_for(self):
+        for asked, default, found in (([], 32, 32), (["--iterations", "9"], 32, 9), ([], None, None),
+                                      (["--iterations", "drawn"], 32, None)):
+            parser = argparse.ArgumentParser()
+            choose.add_options(parser, default)
+            self.assertEqual(parser.parse_args(asked).iterations, found, asked)
+        self.assertIn("[32]", run("--help").stdout)
 
 
 class Rules(unittest.TestCase):
@@ -161,7 +170,8 @@ class Trials(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def test_bad_use(self):
-        for arguments in (["--seeds", "3..1"], ["--hard", "none"], ["--settings", "none:off"], ["--seeds", "x"], ["--fresh", "0"], ["--none"]):
+        for arguments in (["--seeds", "3..1"], ["--hard", "none"], ["--settings", "none:off"], ["--seeds", "x"], ["--fresh", "0"], ["--iterations", "0"],
+                          ["--iterations", "as drawn"], ["--none"]):
             self.assertEqual(run(*arguments).returncode, 2, arguments)
 
     def test_a_seed_is_the_same_job_each_time(self):
@@ -179,7 +189,7 @@ class Command(unittest.TestCase):
 
     @unittest.skipUnless(JOBS, "the drawn jobs are judged at full speed only")
     def test_what_must_hold_holds(self):
-        done = run("--seeds", SEEDS, "--fresh", FRESH, "--hard", HARD)
+        done = run("--seeds", SEEDS, "--fresh", FRESH, "--iterations", "drawn", "--hard", HARD)
         print(done.stdout)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 

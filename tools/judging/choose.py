@@ -6,6 +6,7 @@ import os
 from . import replays
 
 SEEDS = range(20)
+AS_DRAWN = "drawn"  # --iterations: 8 to 14, of a small job more
 
 
 def seeds(text):
@@ -26,6 +27,11 @@ def positive(text):
     return int(text)
 
 
+def iterations(text):
+    """None: each job has as many as were drawn for it."""
+    return None if text == AS_DRAWN else positive(text)
+
+
 def output(text):
     """A file that can be made: it is written behind minutes of work."""
     folder = os.path.dirname(os.path.abspath(text))
@@ -34,12 +40,14 @@ def output(text):
     return text
 
 
-def add_options(parser):
+def add_options(parser, length=None):
+    """length: the iterations that a drawn job has where none are asked for; None: as drawn."""
     parser.add_argument("--seeds", type=seeds, metavar="A..B|A,B,C",
                         help="these drawn jobs [0..%d without --fresh]" % SEEDS[-1])
     parser.add_argument("--fresh", type=positive, default=0, metavar="N",
                         help="so many drawn jobs that nobody has seen")
-    parser.add_argument("--iterations", type=positive, metavar="K", help="of a drawn job [as drawn]")
+    parser.add_argument("--iterations", type=iterations, default=length, metavar="K|%s" % AS_DRAWN,
+                        help="of a drawn job [%s]" % (length or AS_DRAWN))
     parser.add_argument("--jobs", type=positive, default=2, metavar="P", help="so many at once [2]")
     parser.add_argument("--json", type=output, metavar="FILE", help="writes all figures there")
     parser.add_argument("--settings", default="", metavar="KEY:VALUE,…", help="of all replays (pleat conf)")
