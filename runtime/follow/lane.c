@@ -10,10 +10,15 @@
 #define STEPS 16 /* strays in a hole that are passed (D181) */
 
 void pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va address,
-                      uint32_t granules, pleat__run *runs, uint32_t run_count)
+                      uint32_t granules, pleat__run *runs, uint32_t *starts, uint32_t run_count)
 {
-    *lane = (pleat__lane_space){
-        .address = address, .granules = granules, .runs = runs, .run_count = run_count};
+    *lane = (pleat__lane_space){.address = address,
+                                .granules = granules,
+                                .runs = runs,
+                                .starts = starts,
+                                .run_count = run_count};
+    for (uint32_t i = 0, before = 0; i < run_count; before += runs[i++].count)
+        starts[i] = before;
     pleat__free_runs_init(&lane->free, arena);
 }
 
@@ -22,14 +27,19 @@ void pleat__lane_release(pleat__lane_space *lane)
     pleat__free_runs_release(&lane->free);
 }
 
-/* The first physical run that reaches beyond a granule of the lane, which is then counted from that
- * run's start. */
+/* The physical run that a granule of the lane is in; it is then counted from that run's start. */
 static uint32_t run_at(const pleat__lane_space *lane, uint32_t *granule)
 {
-    uint32_t i = 0;
-    while (*granule >= lane->runs[i].count)
-        *granule -= lane->runs[i++].count;
-    return i;
+    uint32_t first = 0, behind = lane->run_count;
+    while (behind - first > 1) {
+        uint32_t middle = first + (behind - first) / 2;
+        if (lane->starts[middle] <= *granule)
+            first = middle;
+        else
+            behind = middle;
+    }
+    *granule -= lane->starts[first];
+    return first;
 }
 
 static pleat__runs *several_make(const pleat__lane_space *lane, pleat__arena *arena, uint32_t first,

@@ -2,6 +2,10 @@
  * lane.h: a plan's lanes at run time: a stretch of the window each, over memory that no slot needs
  * while the lane's requests are there. A request is the best fit in its lane's free bytes; no
  * search through the pool, no driver call. Occupancy has the last word, as everywhere.
+ *
+ * BOUND  O(log n) in the lane's free holes and in its physical runs, of which there may be one for
+ *        each chunk; and so many steps as a request has runs, for at most TRIES holes of STEPS
+ *        strays (lane.c).
  */
 #ifndef PLEAT_RUNTIME_FOLLOW_LANE_H
 #define PLEAT_RUNTIME_FOLLOW_LANE_H
@@ -12,16 +16,17 @@
 typedef struct pleat__lane_space {
     pleat_va address;
     uint32_t granules;
-    pleat__run *runs; /* its physical memory, in order */
+    pleat__run *runs;       /* its physical memory, in order */
+    const uint32_t *starts; /* for each run, the granules before it */
     uint32_t run_count;
     pleat__free_runs free; /* empty until the first request: all of it is free then */
     uint32_t live;         /* requests */
     bool gone;             /* nothing is mapped there any more */
 } pleat__lane_space;
 
-/* `runs` stay the caller's. */
+/* `runs` stay the caller's, and so does `starts`, which is filled: a number for each of them. */
 void pleat__lane_init(pleat__lane_space *lane, pleat__arena *arena, pleat_va address,
-                      uint32_t granules, pleat__run *runs, uint32_t run_count);
+                      uint32_t granules, pleat__run *runs, uint32_t *starts, uint32_t run_count);
 void pleat__lane_release(pleat__lane_space *lane);
 
 /* Whether nothing was placed in it yet: the sets of what is free in it have no memory. That by size

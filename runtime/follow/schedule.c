@@ -118,6 +118,7 @@ static uint32_t lane_granules(const pleat__lane *lane)
 
 static void load_lanes(pleat__schedule *schedule, loader *load)
 {
+    uint32_t *starts = schedule->lane_starts;
     for (uint32_t i = 0; i < load->plan->lane_count; i++) {
         const pleat__lane *lane = &load->plan->lanes[i];
         pleat__run *runs = load->runs + load->run_count;
@@ -125,7 +126,8 @@ static void load_lanes(pleat__schedule *schedule, loader *load)
         uint32_t count = backed ? runs_of(load, lane->place, lane_granules(lane)) : 0;
         load->run_count += count;
         pleat__lane_init(&schedule->lanes[i], schedule->arena, address_of(load, lane->place),
-                         lane_granules(lane), runs, count);
+                         lane_granules(lane), runs, starts, count);
+        starts += count;
         schedule->lanes[i].gone = !backed;
         schedule->lane_count++;
     }
@@ -134,11 +136,13 @@ static void load_lanes(pleat__schedule *schedule, loader *load)
 static pleat_result load_all(pleat__schedule *schedule, loader *load)
 {
     const pleat_plan *plan = load->plan;
+    uint64_t lane_runs = 0;
     count_runs(load, &plan->first);
     count_runs(load, &plan->steady);
     for (uint32_t i = 0; i < plan->lane_count; i++)
         if (is_backed(load, plan->lanes[i].place, lane_granules(&plan->lanes[i])))
-            load->run_count += runs_of(load, plan->lanes[i].place, lane_granules(&plan->lanes[i]));
+            lane_runs += runs_of(load, plan->lanes[i].place, lane_granules(&plan->lanes[i]));
+    load->run_count += lane_runs;
     uint64_t count = (uint64_t)plan->first.slot_count + plan->steady.slot_count;
     if (count >= PLEAT__NO_ITEM || plan->lane_count > PLEAT__MOST_LANES)
         return pleat__fail(PLEAT_E_LIMIT, "a plan of %llu requests and %u lanes",
@@ -150,8 +154,10 @@ static pleat_result load_all(pleat__schedule *schedule, loader *load)
         pleat__arena_alloc(schedule->arena, load->several_count * sizeof *load->several);
     schedule->lanes =
         pleat__arena_calloc(schedule->arena, plan->lane_count, sizeof *schedule->lanes);
+    schedule->lane_starts =
+        pleat__arena_alloc(schedule->arena, lane_runs * sizeof *schedule->lane_starts);
     if (schedule->items == NULL || schedule->runs == NULL || schedule->several == NULL ||
-        schedule->lanes == NULL)
+        schedule->lanes == NULL || schedule->lane_starts == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to follow a plan");
     load->runs = schedule->runs;
     load->several = schedule->several;
@@ -245,6 +251,7 @@ void pleat__schedule_free(pleat__schedule *schedule)
         pleat__lane_release(&schedule->lanes[i]);
     pleat__matcher_release(&schedule->matcher);
     pleat__arena_free(arena, schedule->lanes);
+    pleat__arena_free(arena, schedule->lane_starts);
     pleat__arena_free(arena, schedule->items);
     pleat__arena_free(arena, schedule->runs);
     pleat__arena_free(arena, schedule->several);

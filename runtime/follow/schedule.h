@@ -22,6 +22,7 @@ typedef struct pleat__schedule {
     uint32_t several_count;
     pleat__run *runs;
     pleat__lane_space *lanes; /* a plan's */
+    uint32_t *lane_starts;    /* of their runs, one lane's behind the other */
     uint32_t lane_count;
     uint32_t lane_base; /* number of its first lane among those of all schedules */
     pleat__matcher matcher;

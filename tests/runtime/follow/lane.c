@@ -6,18 +6,28 @@
 #include "ground.h"
 
 #include <runtime/follow/schedule.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CHUNKS    16u
 #define RUNS_MOST 6u
 #define LIVE_MOST 12u
+#define MANY_RUNS 32768u
+
+static double seconds(void)
+{
+    struct timespec now;
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
 
 typedef struct fixture {
     ground g;
     pleat__heap heap;
     pleat__lane_space lane;
     pleat__run runs[RUNS_MOST];
-    uint32_t run_count;
+    uint32_t starts[RUNS_MOST], run_count;
     uint64_t ordered;
 } fixture;
 
@@ -44,7 +54,7 @@ static void make_lane(fixture *f, test_random *random)
         f->runs[i] = (pleat__run){(CHUNKS - 2 - 2 * i) * full + offset, count};
         granules += count;
     }
-    pleat__lane_init(&f->lane, f->g.arena, 1ull << 40, granules, f->runs, f->run_count);
+    pleat__lane_init(&f->lane, f->g.arena, 1ull << 40, granules, f->runs, f->starts, f->run_count);
 }
 
 /* The physical granule of one of the lane's. */
@@ -184,6 +194,47 @@ static void lane_says_what_it_tries_first(void **state)
     end(&f);
 }
 
+/* The least time in which the last granule of a lane of so many runs was served, of several. The
+ * granules before are another request's. */
+static double last_of(uint32_t run_count)
+{
+    pleat__run *runs = calloc(run_count, sizeof *runs);
+    uint32_t *starts = calloc(run_count, sizeof *starts);
+    fixture f = {.run_count = 0};
+    pleat__place before, last;
+    double least = 1e9;
+    assert_true(runs != NULL && starts != NULL);
+    ground_heap_begin(&f.g, &f.heap, &f.ordered, 2 * MANY_RUNS / (PAGE >> PLEAT__GRANULE_SHIFT));
+    for (uint32_t i = 0; i < run_count; i++)
+        runs[i] = (pleat__run){2 * i, 1};
+    pleat__lane_init(&f.lane, f.g.arena, 1ull << 40, run_count, runs, starts, run_count);
+    assert_true(pleat__lane_alloc(&f.lane, &f.heap, run_count - 1, 0, &before));
+    for (int round = 0; round < 5; round++) {
+        double begun = seconds();
+        for (int i = 0; i < 1000; i++) {
+            assert_true(pleat__lane_alloc(&f.lane, &f.heap, 1, 0, &last));
+            assert_int_equal(last.run.begin, 2 * (run_count - 1));
+            pleat__lane_give(&f.lane, &f.heap, &last);
+        }
+        double taken = seconds() - begun;
+        least = taken < least ? taken : least;
+    }
+    pleat__lane_give(&f.lane, &f.heap, &before);
+    end(&f);
+    free(runs);
+    free(starts);
+    return least;
+}
+
+/* The bound of lane.h: with a thousand times as many runs a request takes a few steps more. */
+static void lane_takes_no_longer_with_many_runs(void **state)
+{
+    (void)state;
+    double few = last_of(MANY_RUNS / 1024), many = last_of(MANY_RUNS);
+    if (many > 8 * few)
+        fail_msg("%.0f us for 1,000 requests, not %.0f us", 1e6 * many, 1e6 * few);
+}
+
 /* Of the two sets of what is free one may have memory and the other none. */
 static void lane_serves_when_host_memory_is_there_again(void **state)
 {
@@ -214,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lane_places_are_its_granules),
         cmocka_unit_test(lane_says_what_it_tries_first),
+        cmocka_unit_test(lane_takes_no_longer_with_many_runs),
         cmocka_unit_test(lane_passes_over_what_strayed_into_it),
         cmocka_unit_test(lane_serves_when_host_memory_is_there_again),
     };
