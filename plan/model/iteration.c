@@ -96,17 +96,24 @@ static bool leaves_something(const pleat__requests *requests, pleat__stretch ste
     return false;
 }
 
-static bool same_request(const pleat__requests *requests, uint32_t a, uint32_t b)
+/* What tells that two requests play the same part. */
+typedef struct comparison {
+    const pleat__requests *requests;
+    bool by_lives; /* they live as long, or have the same size: lengths may be drawn */
+} comparison;
+
+static bool same_request(const comparison *by, uint32_t a, uint32_t b)
 {
-    return requests->items[a].size == requests->items[b].size &&
-           requests->items[a].stream == requests->items[b].stream;
+    const pleat__request *x = &by->requests->items[a], *y = &by->requests->items[b];
+    bool same_life = by->by_lives && x->free_at != PLEAT__NEVER && pleat__same_life(x, y);
+    return x->stream == y->stream && (x->size == y->size || same_life);
 }
 
-/* Whether `GRAM` requests from two items on have the same sizes and streams. */
-static bool same_gram(const pleat__requests *requests, uint32_t a, uint32_t b)
+/* Whether `GRAM` requests from two items on are the same. */
+static bool same_gram(const comparison *by, uint32_t a, uint32_t b)
 {
     for (uint32_t i = 0; i < GRAM; i++)
-        if (!same_request(requests, a + i, b + i))
+        if (!same_request(by, a + i, b + i))
             return false;
     return true;
 }
@@ -120,13 +127,13 @@ typedef struct two_walks {
 
 /* From two items that differ to the nearest two from which on GRAM are the same, SKIPPED items off
  * at most; past both where there are none. */
-static void meet_again(const pleat__requests *requests, two_walks *walks)
+static void meet_again(const comparison *by, two_walks *walks)
 {
     for (uint32_t skip = 1; skip <= SKIPPED; skip++)
         for (uint32_t in_b = 0; in_b <= skip; in_b++) {
             uint32_t a = walks->a + skip - in_b, b = walks->b + in_b;
             walks->compared++;
-            if (a + GRAM <= walks->a_end && b + GRAM <= walks->b_end && same_gram(requests, a, b)) {
+            if (a + GRAM <= walks->a_end && b + GRAM <= walks->b_end && same_gram(by, a, b)) {
                 walks->a = a;
                 walks->b = b;
                 return;
@@ -141,14 +148,14 @@ static void meet_again(const pleat__requests *requests, two_walks *walks)
  * workspaces. (Counted by their numbers alone, a workspace in the first layer sent the beginning
  * one layer on, and 107 of 3,230 requests of a GPT-2's start had no place.) Adds what it compared
  * to *work. */
-static uint32_t count_abreast(const pleat__requests *requests, const pleat__stretch *steady,
-                              uint32_t end, uint32_t begin, uint64_t *work)
+static uint32_t count_abreast(const comparison *by, const pleat__stretch *steady, uint32_t end,
+                              uint32_t begin, uint64_t *work)
 {
     two_walks walks = {steady->item, steady->item + steady->items, begin, end, 0};
     uint32_t count = 0;
     while (walks.a < walks.a_end && walks.b < walks.b_end) {
-        if (!same_request(requests, walks.a, walks.b)) {
-            meet_again(requests, &walks);
+        if (!same_request(by, walks.a, walks.b)) {
+            meet_again(by, &walks);
             continue;
         }
         count++;
@@ -160,12 +167,12 @@ static uint32_t count_abreast(const pleat__requests *requests, const pleat__stre
 }
 
 /* Whether what is at a place, or right behind it, occurs near the steady iteration's beginning. */
-static bool may_begin(const pleat__requests *requests, const pleat__stretch *steady, uint32_t end,
+static bool may_begin(const comparison *by, const pleat__stretch *steady, uint32_t end,
                       uint32_t begin)
 {
     for (uint32_t skip = 0; skip < SKIPPED; skip++)
         if (skip + GRAM <= steady->items && begin + skip + GRAM <= end &&
-            same_gram(requests, steady->item + skip, begin + skip))
+            same_gram(by, steady->item + skip, begin + skip))
             return true;
     return false;
 }
@@ -174,18 +181,18 @@ static bool may_begin(const pleat__requests *requests, const pleat__stretch *ste
  * that from which on most goes abreast, the later of two alike, which tells the beginning from a
  * model's load and from a later layer's or microbatch's in a thousandth of an alignment's time.
  * false: nowhere. */
-static bool find_beginning(const pleat__requests *requests, const pleat__stretch *steady,
+static bool find_beginning(const comparison *by, const pleat__stretch *steady,
                            pleat__stretch within, uint32_t *found)
 {
     uint32_t end = within.item + within.items, tried = 0, most = 0;
     uint64_t work = 0;
     uint32_t least = (uint32_t)((uint64_t)steady->items * AGREE_PERCENT / 100);
     for (uint32_t begin = within.item; begin + least <= end; begin++) {
-        if (!may_begin(requests, steady, end, begin))
+        if (!may_begin(by, steady, end, begin))
             continue;
         if (tried++ >= BEGINNINGS && work > WORK)
             break;
-        uint32_t abreast = count_abreast(requests, steady, end, begin, &work);
+        uint32_t abreast = count_abreast(by, steady, end, begin, &work);
         *found = abreast >= most ? begin : *found;
         most = abreast >= most ? abreast : most;
     }
@@ -194,16 +201,16 @@ static bool find_beginning(const pleat__requests *requests, const pleat__stretch
 
 /* Where the iteration itself begins, up to SKIPPED requests before that place: the row of requests
  * that found it may lie behind what the first one makes between its own. */
-static uint32_t refine_beginning(const pleat__requests *requests, const pleat__stretch *steady,
+static uint32_t refine_beginning(const comparison *by, const pleat__stretch *steady,
                                  pleat__stretch within, uint32_t begin)
 {
     uint64_t work = 0; /* SKIPPED times a head: bounded by itself */
     uint32_t end = within.item + within.items;
     pleat__stretch head = *steady;
     head.items = head.items < HEAD ? head.items : HEAD;
-    uint32_t best = begin, most = count_abreast(requests, &head, end, begin, &work);
+    uint32_t best = begin, most = count_abreast(by, &head, end, begin, &work);
     for (uint32_t back = 1; back <= SKIPPED && back <= begin - within.item; back++) {
-        uint32_t many = count_abreast(requests, &head, end, begin - back, &work);
+        uint32_t many = count_abreast(by, &head, end, begin - back, &work);
         if (many > most) {
             most = many;
             best = begin - back;
@@ -212,33 +219,48 @@ static uint32_t refine_beginning(const pleat__requests *requests, const pleat__s
     return best;
 }
 
-pleat_result pleat__prologue_find(const pleat__requests *requests, pleat__stretch steady,
+static pleat_result find_prologue(const comparison *by, pleat__stretch steady,
                                   pleat__stretch within, pleat__stretch *found, uint32_t *paired)
 {
+    const pleat__requests *requests = by->requests;
     uint32_t begin = 0;
     *paired = 0;
-    if (!find_beginning(requests, &steady, within, &begin))
+    if (!find_beginning(by, &steady, within, &begin))
         return PLEAT_OK;
     uint32_t *pairs = pleat__arena_alloc(requests->arena, steady.items * sizeof *pairs);
     if (pairs == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to compare iterations of %u requests",
                            steady.items);
-    begin = refine_beginning(requests, &steady, within, begin);
+    begin = refine_beginning(by, &steady, within, begin);
     *found = pleat__stretch_of(requests, requests->items[begin].alloc_at, within.end_at);
     *paired = pleat__align(requests, steady, *found, pairs);
     pleat__arena_free(requests->arena, pairs);
     return PLEAT_OK;
 }
 
+pleat_result pleat__prologue_find(const pleat__requests *requests, pleat__stretch steady,
+                                  pleat__stretch within, pleat__stretch *found, uint32_t *paired)
+{
+    const comparison by = {.requests = requests};
+    return find_prologue(&by, steady, within, found, paired);
+}
+
+/* Where the program marks its iterations there is one before the first mark, whatever its sizes: it
+ * is found by these or by lives, whichever pairs more (D578 in docs/decisions.md). */
 static pleat_result take_prologue(const pleat__requests *requests, pleat__stretch within,
                                   pleat__iteration *out)
 {
-    uint32_t paired;
+    const comparison by_lives = {.requests = requests, .by_lives = true};
+    pleat__stretch *found = &out->early[out->early_count], other;
+    uint32_t paired, others = 0;
     if (out->early_count == PLEAT__PROFILES)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__prologue_find(requests, out->steady, within, &out->early[out->early_count],
-                                   &paired));
-    out->early_count += paired != 0;
+    PLEAT_TRY(pleat__prologue_find(requests, out->steady, within, found, &paired));
+    if (requests->labelled && paired < out->steady.items)
+        PLEAT_TRY(find_prologue(&by_lives, out->steady, within, &other, &others));
+    if (others > paired)
+        *found = other;
+    out->early_count += paired != 0 || others != 0;
     return PLEAT_OK;
 }
 

@@ -318,9 +318,9 @@ static void planner_takes_no_last_iteration_that_makes_less(void **state)
     pleat_trace_free(job.trace);
 }
 
-/* Layers that are all alike. In the first iteration, which no mark begins, two workspaces are made
- * in the first layer and one in the last, and stay. */
-static void layered_iteration(struct job *job, int number)
+/* Layers that are all alike, of sizes that follow a unit. In the first iteration, which no mark
+ * begins, two workspaces are made in the first layer and one in the last, and stay. */
+static void layered_iteration(struct job *job, int number, uint64_t unit)
 {
     enum { DEPTH = 30, OPERATIONS = 12 };
     uint32_t kept[DEPTH];
@@ -329,9 +329,9 @@ static void layered_iteration(struct job *job, int number)
     if (number > 0)
         job_label(job, text);
     for (int i = 0; i < DEPTH; i++) {
-        kept[i] = job_alloc(job, 3 * MIB);
+        kept[i] = job_alloc(job, 3 * unit);
         for (int k = 0; k < OPERATIONS; k++) {
-            uint32_t temporary = job_alloc(job, (uint64_t)(4 + k) * MIB);
+            uint32_t temporary = job_alloc(job, (4 + k) * unit);
             bool workspace = i == 0 ? k >= OPERATIONS - 2 : i == DEPTH - 1 && k == 0;
             if (number == 0 && workspace)
                 job_alloc(job, (uint64_t)(1 + 31 * (k % 2)) * MIB);
@@ -339,7 +339,7 @@ static void layered_iteration(struct job *job, int number)
         }
     }
     for (int i = DEPTH; i-- > 0;) {
-        uint32_t gradient = job_alloc(job, 6 * MIB);
+        uint32_t gradient = job_alloc(job, 6 * unit);
         job_free(job, kept[i]);
         job_free(job, gradient);
     }
@@ -354,7 +354,7 @@ static void planner_finds_a_first_iteration_that_makes_workspaces(void **state)
     for (int i = 0; i < WEIGHTS; i++)
         job_alloc(&job, (uint64_t)(10 + i) * MIB);
     for (int i = 0; i < 4; i++)
-        layered_iteration(&job, i);
+        layered_iteration(&job, i, MIB);
     pleat__iteration found;
     pleat__arena *arena = job_find(&job, &found);
     assert_int_equal(found.early_count, 1);
@@ -366,6 +366,24 @@ static void planner_finds_a_first_iteration_that_makes_workspaces(void **state)
         assert_true(plan->first.slots[i].place != PLEAT__NOWHERE);
     assert_holds(plan);
     pleat_plan_free(plan);
+    pleat_trace_free(job.trace);
+}
+
+/* Where lengths are drawn no size comes twice, and what is freed as soon tells the part. */
+static void planner_finds_a_first_iteration_of_other_sizes(void **state)
+{
+    (void)state;
+    enum { WEIGHTS = 20 };
+    struct job job = job_begin();
+    for (int i = 0; i < WEIGHTS; i++)
+        job_alloc(&job, (uint64_t)(10 + i) * MIB);
+    for (int i = 0; i < 4; i++)
+        layered_iteration(&job, i, MIB + 4096 * (uint64_t)(i * i));
+    pleat__iteration found;
+    pleat__arena *arena = job_find(&job, &found);
+    assert_int_equal(found.early_count, 1);
+    assert_int_equal(found.early[0].item, WEIGHTS);
+    pleat__arena_destroy(arena);
     pleat_trace_free(job.trace);
 }
 
@@ -550,6 +568,7 @@ int main(void)
         cmocka_unit_test(planner_takes_no_interruption_for_the_beginning),
         cmocka_unit_test(planner_takes_no_last_iteration_that_makes_less),
         cmocka_unit_test(planner_finds_a_first_iteration_that_makes_workspaces),
+        cmocka_unit_test(planner_finds_a_first_iteration_of_other_sizes),
         cmocka_unit_test(planner_finds_the_period_without_labels),
         cmocka_unit_test(planner_tells_dynamic_requests),
         cmocka_unit_test(planner_refuses_what_does_not_repeat),
