@@ -143,8 +143,8 @@ typedef struct pleat__heap {
     uint32_t *gathered; /* chunks of a view that would be made, until the lock is left */
     size_t gathered_capacity;
     uint32_t gathered_count;
-    uint8_t *shown; /* remap.c's, by chunk: a view shows it; 0 but during a search ... */
-    struct pleat__loose *loose;            /* ... and free handles */
+    uint8_t *shown;                        /* remap.c's, by chunk: a view shows it ... */
+    struct pleat__loose *loose;            /* ... and free handles that it does not show */
     pleat__deferred_unmap *refused;        /* pages of views that could not be unmapped yet */
     struct pleat__waiting_frees *waiting;  /* waiting_frees.h; NULL: nothing waits */
     const struct pleat__place_map *places; /* where a place will be noted; NULL: nowhere */

@@ -6,8 +6,7 @@
  *        and each time some small tensor lies where none lay before: no view has it all, and a new
  *        one takes a map for each of its handles. Of 440 handles of such a view 10 are in use
  *        (D483 in docs/decisions.md).
- * WHICH  The stretch of an idle view of which the fewest handles are in use, among those where free
- *        handles come out even: they have just the pages of those in use. It may begin with the
+ * WHICH  The stretch of an idle view of which the fewest handles are in use. It may begin with the
  *        free end of a handle and end with the free beginning of one, as a new view does
  *        (stitch.c).
  * COST   An exchange of so many handles as would take half of the time of a new view or more is
@@ -37,25 +36,13 @@ typedef struct stretch {
     uint32_t handles;     /* of them in use */
 } stretch;
 
-/* What a view shall show. */
-typedef struct exchange {
-    pleat__view *made; /* its record; NULL: none */
-    pleat__page_run *parts;
-    uint32_t part_count;
-    uint32_t handles; /* that come */
-} exchange;
-
 typedef struct search {
     pleat__heap *heap;
     uint32_t granules;
     uint8_t zone;
     uint32_t *busy; /* handles in use before one, by its first page in the view looked into */
     int64_t most;   /* so many handles of that view may be exchanged, at most, to be the best */
-    stretch found;  /* in that view */
-    uint32_t loose_count;
-    bool listed; /* what is free was */
     stretch best;
-    exchange plan; /* of the best */
 } search;
 
 /* How many exchanged handles of a view cost no more than the maps of a new one over as many pages.
@@ -132,7 +119,7 @@ static void look_at(search *s, pleat__view *view, uint32_t begin, uint32_t from)
     uint32_t handles = s->busy[at] - s->busy[from] + exchanged;
     if (handles > s->most)
         return;
-    s->found = (stretch){view, begin, from, exchanged ? until : at, handles};
+    s->best = (stretch){view, begin, from, exchanged ? until : at, handles};
     s->most = (int64_t)handles - 1;
 }
 
@@ -172,144 +159,17 @@ static bool may_change(const search *s, const pleat__view *view)
            view->stream == pleat__zone_stream(s->zone) && worth(s, view) != 0;
 }
 
-/* ---- what comes ---- */
-
-/* A free handle. */
-typedef struct pleat__loose {
-    uint32_t first, pages;
-    uint32_t order; /* in which it was found */
-} loose;
-
-static bool add_loose(void *context, uint32_t first)
-{
-    search *s = context;
-    uint32_t pages = pleat__handle_chunks(s->heap->pool, first);
-    s->heap->loose[s->loose_count] = (loose){first, pages, s->loose_count};
-    s->loose_count++;
-    return true;
-}
-
-/* The largest first; those that were found first among them. */
-static int compare_loose(const void *left, const void *right)
-{
-    const loose *a = left, *b = right;
-    if (a->pages != b->pages)
-        return a->pages > b->pages ? -1 : 1;
-    return a->order < b->order ? -1 : a->order > b->order;
-}
-
-/* The tables by chunk stay. */
-static bool make_tables(pleat__heap *heap)
-{
-    uint64_t most = heap->pool->most;
-    if (heap->shown == NULL)
-        heap->shown = pleat__arena_calloc_sparse(heap->arena, most, sizeof *heap->shown);
-    if (heap->loose == NULL)
-        heap->loose = pleat__arena_calloc_sparse(heap->arena, most, sizeof *heap->loose);
-    return heap->shown != NULL && heap->loose != NULL;
-}
-
-/* All that is free, once a search. */
-static bool list_loose(search *s)
-{
-    if (s->listed)
-        return true;
-    s->listed = make_tables(s->heap);
-    if (!s->listed)
-        return false;
-    pleat__heap_each_whole(s->heap, s->zone, add_loose, s);
-    qsort(s->heap->loose, s->loose_count, sizeof *s->heap->loose, compare_loose);
-    return true;
-}
-
-static void set_shown(const search *s, const pleat__view *view, uint8_t shown)
-{
-    for (uint32_t i = 0; i < view->pages; i++)
-        s->heap->shown[view->chunks[i]] = shown;
-}
-
-/* Pages [begin, end) get free handles, of which all together have as many. */
-static bool fill(const search *s, exchange *x, uint32_t begin, uint32_t end)
-{
-    uint32_t at = begin;
-    for (uint32_t i = 0; i < s->loose_count && at < end; i++) {
-        loose one = s->heap->loose[i];
-        if (one.pages > end - at || s->heap->shown[one.first])
-            continue;
-        s->heap->shown[one.first] = 1;
-        x->handles++;
-        for (uint32_t k = 0; k < one.pages; k++)
-            x->made->chunks[at++] = one.first + k;
-    }
-    x->parts[x->part_count++] = (pleat__page_run){begin, end - begin};
-    return at == end;
-}
-
-/* Handles in use that are neighbours are exchanged together. */
-static bool fill_all(const search *s, exchange *x)
-{
-    const stretch *found = &s->found;
-    uint32_t begin = found->from;
-    for (uint32_t i = found->from, next; i < found->until; i = next) {
-        next = behind(s, found->view, i);
-        if (is_busy(s, found->view, i))
-            continue;
-        if (begin < i && !fill(s, x, begin, i))
-            return false;
-        begin = next;
-    }
-    return begin >= found->until || fill(s, x, begin, found->until);
-}
-
-static void exchange_free(const search *s, exchange *x)
-{
-    if (x->made != NULL)
-        pleat__view_free(s->heap, x->made);
-    pleat__arena_free(s->heap->arena, x->parts);
-    *x = (exchange){0};
-}
-
-/* false: free handles do not come out even, or are too many, or there is no host memory. */
-static bool exchange_plan(search *s, exchange *x)
-{
-    const pleat__view *view = s->found.view;
-    x->made = pleat__view_new(s->heap, view->pages, view->stream);
-    x->parts = pleat__arena_alloc(s->heap->arena, (s->found.handles + 1ull) * sizeof *x->parts);
-    if (x->made == NULL || x->parts == NULL || !list_loose(s))
-        return false;
-    memcpy(x->made->chunks, view->chunks, view->pages * sizeof *view->chunks);
-    set_shown(s, view, 1);
-    bool even = fill_all(s, x);
-    set_shown(s, view, 0);
-    set_shown(s, x->made, 0);
-    return even && x->handles <= worth(s, view);
-}
-
-/* ---- which view ---- */
-
-/* Whether the GPU is past the point at which a view became idle. */
-static bool is_past(const search *s, const pleat__view *view)
-{
-    const pleat_vmm *vmm = &s->heap->vmm;
-    return vmm->ops->event_query(vmm->self, view->idle) == PLEAT_OK;
-}
-
-/* The best so far, where a view has less to exchange, for what comes out even. */
+/* A view with less to exchange than the best so far, if the GPU has left it. */
 static void consider(search *s, pleat__view *view)
 {
-    s->found = (stretch){0};
+    const pleat_vmm *vmm = &s->heap->vmm;
+    stretch before = s->best;
     s->most = worth(s, view);
-    if (s->best.view != NULL && s->best.handles <= s->most)
-        s->most = (int64_t)s->best.handles - 1;
+    if (before.view != NULL && before.handles <= s->most)
+        s->most = (int64_t)before.handles - 1;
     look_into(s, view);
-    exchange plan = {0};
-    if (s->found.view == NULL || !is_past(s, view) || !exchange_plan(s, &plan)) {
-        exchange_free(s, &plan);
-        return;
-    }
-    exchange_free(s, &s->plan);
-    s->plan = plan;
-    s->best = s->found;
+    if (s->best.view != before.view && vmm->ops->event_query(vmm->self, view->idle) != PLEAT_OK)
+        s->best = before;
 }
 
 /* false: none; or a new view costs less, or there is less free memory than it takes. */
@@ -331,13 +191,112 @@ static bool find(search *s)
     return s->best.view != NULL;
 }
 
+/* ---- what comes ---- */
+
+/* A free handle that the view does not show. */
+typedef struct pleat__loose {
+    uint32_t first, pages;
+    uint32_t order; /* in which it was found */
+} loose;
+
+typedef struct exchange {
+    pleat__heap *heap;
+    uint32_t loose_count;
+    uint32_t *chunks; /* the view's, as they shall be */
+    pleat__page_run *parts;
+    uint32_t part_count;
+    uint32_t handles; /* that come */
+} exchange;
+
+static bool add_loose(void *context, uint32_t first)
+{
+    exchange *x = context;
+    if (x->heap->shown[first])
+        return true;
+    uint32_t pages = pleat__handle_chunks(x->heap->pool, first);
+    x->heap->loose[x->loose_count] = (loose){first, pages, x->loose_count};
+    x->loose_count++;
+    return true;
+}
+
+/* The largest first; those that were found first among them. */
+static int compare_loose(const void *left, const void *right)
+{
+    const loose *a = left, *b = right;
+    if (a->pages != b->pages)
+        return a->pages > b->pages ? -1 : 1;
+    return a->order < b->order ? -1 : a->order > b->order;
+}
+
+/* Pages [begin, end) get free handles, of which all together have as many. */
+static bool fill(exchange *x, uint32_t begin, uint32_t end)
+{
+    uint32_t kept = 0, at = begin;
+    for (uint32_t i = 0; i < x->loose_count; i++) {
+        uint32_t first = x->heap->loose[i].first, pages = x->heap->loose[i].pages;
+        if (pages > end - at) {
+            x->heap->loose[kept++] = x->heap->loose[i];
+            continue;
+        }
+        x->handles++;
+        for (uint32_t k = 0; k < pages; k++)
+            x->chunks[at++] = first + k;
+    }
+    x->loose_count = kept;
+    x->parts[x->part_count++] = (pleat__page_run){begin, end - begin};
+    return at == end;
+}
+
+/* Handles in use that are neighbours are exchanged together. */
+static bool fill_all(const search *s, exchange *x)
+{
+    const stretch *best = &s->best;
+    uint32_t begin = best->from;
+    for (uint32_t i = best->from, next; i < best->until; i = next) {
+        next = behind(s, best->view, i);
+        if (is_busy(s, best->view, i))
+            continue;
+        if (begin < i && !fill(x, begin, i))
+            return false;
+        begin = next;
+    }
+    return begin >= best->until || fill(x, begin, best->until);
+}
+
+/* The tables by chunk stay. */
+static bool make_tables(pleat__heap *heap)
+{
+    uint64_t most = heap->pool->most;
+    if (heap->shown == NULL)
+        heap->shown = pleat__arena_calloc_sparse(heap->arena, most, sizeof *heap->shown);
+    if (heap->loose == NULL)
+        heap->loose = pleat__arena_calloc_sparse(heap->arena, most, sizeof *heap->loose);
+    return heap->shown != NULL && heap->loose != NULL;
+}
+
+/* false: free handles do not come out even, or are too many, or there is no host memory. */
+static bool exchange_plan(exchange *x, const search *s)
+{
+    const pleat__chunk_pool *pool = x->heap->pool;
+    const pleat__view *view = s->best.view;
+    x->parts = pleat__arena_alloc(pool->arena, (s->best.handles + 1ull) * sizeof *x->parts);
+    if (x->parts == NULL || !make_tables(x->heap))
+        return false;
+    memset(x->heap->shown, 0, pool->count);
+    for (uint32_t i = 0; i < view->pages; i++)
+        x->heap->shown[view->chunks[i]] = 1;
+    pleat__heap_each_whole(x->heap, s->zone, add_loose, x);
+    qsort(x->heap->loose, x->loose_count, sizeof *x->heap->loose, compare_loose);
+    memcpy(x->chunks, view->chunks, view->pages * sizeof *x->chunks);
+    return fill_all(s, x) && x->handles <= worth(s, view);
+}
+
 /* ---- the exchange ---- */
 
 /* The view's pages go to another record, in which the request lies. */
-static pleat_result take(search *s, pleat__place *place)
+static pleat_result take(search *s, exchange *x, pleat__view *made, pleat__place *place)
 {
     pleat__heap *heap = s->heap;
-    pleat__view *made = s->plan.made;
     uint32_t full = heap->pool->occupancy.full;
     made->page = s->best.view->page;
     made->maps = pleat__view_handles(heap, made);
@@ -349,10 +308,9 @@ static pleat_result take(search *s, pleat__place *place)
     pleat__view_hand_over(heap, s->best.view, made);
     pleat__page_run pages = {made->page, made->pages};
     pleat_result result =
-        pleat__chunk_pool_remap(heap->pool, pages, made->chunks, s->plan.parts, s->plan.part_count);
+        pleat__chunk_pool_remap(heap->pool, pages, made->chunks, x->parts, x->part_count);
     if (result == PLEAT_OK) {
         pleat__views_add(heap, made);
-        s->plan.made = NULL;
         return PLEAT_OK;
     }
     pleat__heap_give(heap, place);
@@ -363,7 +321,18 @@ pleat_result pleat__views_remap(pleat__heap *heap, uint32_t granules, uint8_t zo
                                 pleat__place *place)
 {
     search s = {.heap = heap, .granules = granules, .zone = zone};
-    pleat_result result = find(&s) ? take(&s, place) : PLEAT_E_NOT_FOUND;
-    exchange_free(&s, &s.plan);
+    exchange x = {.heap = heap};
+    if (!find(&s))
+        return PLEAT_E_NOT_FOUND;
+    pleat__view *made = pleat__view_new(heap, s.best.view->pages, pleat__zone_stream(zone));
+    if (made == NULL)
+        return PLEAT_E_NOT_FOUND;
+    x.chunks = made->chunks;
+    pleat_result result = PLEAT_E_NOT_FOUND;
+    if (exchange_plan(&x, &s))
+        result = take(&s, &x, made, place);
+    if (result != PLEAT_OK)
+        pleat__view_free(heap, made);
+    pleat__arena_free(heap->arena, x.parts);
     return result;
 }

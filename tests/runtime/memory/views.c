@@ -306,22 +306,16 @@ static pleat__heap *heap_of(fixture *f)
     return &((pleat__pleat *)f->runtime->policy)->heap;
 }
 
-/* The page of a view that shows the chunk at a home address; its count of pages: none. */
-static uint32_t page_in(fixture *f, uint32_t at, pleat_va address)
+/* The page of the first view that shows the chunk at a home address; its count of pages: none. */
+static uint32_t page_of(fixture *f, pleat_va address)
 {
     const pleat__heap *heap = heap_of(f);
-    const pleat__view *view = heap->views[at];
+    const pleat__view *view = heap->views[0];
     uint32_t page = 0, shift = heap->pool->occupancy.shift;
     while (page < view->pages &&
            pleat__chunk_pool_address(heap->pool, view->chunks[page] << shift) != address)
         page++;
     return page;
-}
-
-/* The same of the first view, the smallest. */
-static uint32_t page_of(fixture *f, pleat_va address)
-{
-    return page_in(f, 0, address);
 }
 
 /* So many of the handles that the first view shows are in use. */
@@ -491,58 +485,6 @@ static void remapped_view_is_none_where_nothing_comes_in_its_place(void **state)
     assert_int_equal(stats_of(&f).physical_bytes, physical);
     assert_int_equal(heap_of(&f)->view_count, 2);
     assert_int_equal(heap_of(&f)->views[1]->pages, 75);
-    end(&f);
-}
-
-/* All that is free goes, and what the second view shows comes back, but for its middle. */
-static void take_what_is_beside_the_second(fixture *f)
-{
-    const pleat__view *view = heap_of(f)->views[1];
-    pleat_va shown[85];
-    uint32_t count = 0, middle = view->pages / 2;
-    uint64_t physical = stats_of(f).physical_bytes;
-    pleat_va address = take(f, 2 * MIB);
-    for (; stats_of(f).physical_bytes == physical; address = take(f, 2 * MIB)) {
-        uint32_t page = page_in(f, 1, address);
-        if (page != view->pages && page != middle)
-            shown[count++] = address;
-    }
-    assert_int_equal(count, 84);
-    drop_all(f, count, shown);
-}
-
-/* Pages of the first view over chunks that the second one does not show. */
-static uint32_t shown_by_the_first_alone(fixture *f)
-{
-    const pleat__view *first = heap_of(f)->views[0], *second = heap_of(f)->views[1];
-    uint32_t count = first->pages;
-    for (uint32_t i = 0; i < first->pages; i++)
-        for (uint32_t k = 0; k < second->pages; k++)
-            count -= first->chunks[i] == second->chunks[k];
-    return count;
-}
-
-/* In the larger of two views one handle is in use, and it shows all that is free; in the smaller
- * one all are that the larger does not show, and as many are free beside it. */
-static void remapped_view_is_the_next_where_the_best_does_not_come_out_even(void **state)
-{
-    (void)state;
-    fixture f;
-    begin(&f, "learn:off");
-    drop(&f, take(&f, 170 * MIB));
-    pleat_va part = take(&f, 22 * MIB), first = take(&f, LARGE);
-    assert_int_equal(heap_of(&f)->view_count, 2);
-    drop(&f, first);
-    drop(&f, part);
-    uint32_t exchanged = shown_by_the_first_alone(&f);
-    assert_in_range(exchanged, 1, 36);
-    take_what_is_beside_the_second(&f);
-    pleat_stats before = stats_of(&f);
-    assert_int_equal(take(&f, LARGE), first);
-    assert_int_equal(heap_of(&f)->view_count, 2);
-    assert_int_equal(stats_of(&f).stitched, before.stitched + 1);
-    assert_int_equal(stats_of(&f).physical_bytes, before.physical_bytes);
-    assert_in_range(stats_of(&f).driver_calls - before.driver_calls, 1, 3 * (exchanged + 1));
     end(&f);
 }
 
@@ -741,7 +683,6 @@ int main(void)
         cmocka_unit_test(remapped_view_exchanges_handles_of_several_chunks),
         cmocka_unit_test(remapped_view_is_none_that_is_mostly_in_use),
         cmocka_unit_test(remapped_view_is_none_where_nothing_comes_in_its_place),
-        cmocka_unit_test(remapped_view_is_the_next_where_the_best_does_not_come_out_even),
         cmocka_unit_test(remapped_view_is_none_in_which_a_schedule_has_a_place),
         cmocka_unit_test(remapped_view_is_none_that_the_gpu_is_still_in),
         cmocka_unit_test(remapped_view_is_replaced_when_a_verb_fails),
