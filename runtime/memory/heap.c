@@ -55,7 +55,6 @@ void pleat__heap_release(pleat__heap *heap)
         pleat__free_runs_release(&heap->zones[z]);
     pleat__arena_free(heap->arena, heap->zone_of);
     pleat__arena_free(heap->arena, heap->notes);
-    pleat__arena_free(heap->arena, heap->views);
     pleat__arena_free(heap->arena, heap->gathered);
     pleat__arena_free(heap->arena, heap->shown);
     pleat__arena_free(heap->arena, heap->loose);
@@ -191,7 +190,6 @@ pleat_result pleat__heap_alloc(pleat__heap *heap, uint32_t granules, uint16_t st
     bool small = granules < heap->small_granules;
     uint8_t zone = pleat__zone_of(stream, small);
     *stitched = false;
-    heap->asked++;
     if (take_back(heap, zone, granules, place))
         return PLEAT_OK;
     PLEAT_TRY(pleat__heap_sync(heap));
@@ -276,7 +274,6 @@ pleat_result pleat__heap_alloc_beside(pleat__heap *heap, uint32_t granules, uint
     *stitched = false;
     if (heap->planned != 0)
         result = place_behind(heap, granules, zone, makes, place);
-    heap->asked += result != PLEAT_E_NOT_FOUND;
     return result == PLEAT_E_NOT_FOUND ? pleat__heap_alloc(heap, granules, stream, place, stitched)
                                        : result;
 }

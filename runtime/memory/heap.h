@@ -117,14 +117,12 @@ typedef struct pleat__heap {
     pleat__note *notes;
     uint32_t note_count;
     bool stale;
-    uint64_t asked; /* allocation attempts, failed ones included: the clock for the age of views */
     uint64_t views_reused;
     uint64_t *streams_ordered;          /* the runtime's counter */
     pleat_event points[PLEAT__STREAMS]; /* of a stream whose bit is set in has_point: behind all
                                            uses of what is free in its zones */
     uint64_t has_point;
-    pleat__view **views; /* by pages */
-    size_t view_capacity;
+    pleat__view *newest, *oldest; /* of the views that are kept, by when they were used last */
     uint32_t view_count;
     uint64_t view_maps;      /* of all views */
     uint64_t view_maps_most; /* with idle ones */

@@ -75,16 +75,18 @@ bool pleat__views_audit(const pleat__heap *heap, bool followed, uint64_t layout_
                         uint64_t live)
 {
     uint64_t pages = layout_pages, maps = 0, slices = 0;
-    for (uint32_t i = 0; i < heap->view_count; i++) {
-        const pleat__view *view = heap->views[i];
+    uint32_t count = 0;
+    for (const pleat__view *view = heap->newest; view != NULL; view = view->older, count++) {
         if (!audit_view(heap->pool, view))
             return false;
-        if (i != 0 && heap->views[i - 1]->pages > view->pages)
-            return disagree("order of views", i, heap->views[i - 1]->pages, view->pages);
+        if ((view->older != NULL ? view->older->newer : heap->oldest) != view)
+            return disagree("order of views", view->page, count, heap->view_count);
         pages += view->pages;
         maps += view->maps;
         slices += view->live;
     }
+    if (count != heap->view_count)
+        return disagree("kept views", 0, heap->view_count, count);
     if (slices != live)
         return disagree("slices in use", 0, slices, live);
     if (heap->has_schedule != followed)

@@ -6,9 +6,9 @@
  *        and each time some small tensor lies where none lay before: no view has it all, and a new
  *        one takes a map for each of its handles. Of 440 handles of such a view 10 are in use
  *        (D483 in docs/decisions.md).
- * WHICH  The stretch of an idle view of which the fewest handles are in use. It may begin with the
- *        free end of a handle and end with the free beginning of one, as a new view does
- *        (stitch.c).
+ * WHICH  The stretch of an idle view of which the fewest handles are in use, among the views that
+ *        were used last: since then little has come to lie in them. It may begin with the free end
+ *        of a handle and end with the free beginning of one, as a new view does (stitch.c).
  * COST   An exchange of so many handles as would take half of the time of a new view or more is
  *        none: a new view is made.
  * GPU    What lay in the view was freed in its stream's order. The GPU is to be past the point at
@@ -27,6 +27,8 @@
 
 /* An exchange is two maps' worth of verbs: one goes, one comes (D483 in docs/decisions.md). */
 #define PRICE 2u
+/* Looks at views, and at handles of them, that a search may take (D558). */
+#define LOOKS 4096u
 
 /* Where the request would lie, and what is to be exchanged for it. */
 typedef struct stretch {
@@ -40,6 +42,7 @@ typedef struct search {
     pleat__heap *heap;
     uint32_t granules;
     uint8_t zone;
+    uint32_t looks; /* at views and handles that are left to it */
     uint32_t *busy; /* handles in use before one, by its first page in the view looked into */
     int64_t most;   /* so many handles of that view may be exchanged, at most, to be the best */
     stretch best;
@@ -139,7 +142,8 @@ static void look_into(search *s, pleat__view *view)
 {
     uint32_t shift = s->heap->pool->occupancy.shift;
     count_busy(s, view);
-    for (uint32_t i = 0, next; i < view->pages; i = next) {
+    uint64_t all = (uint64_t)view->pages << shift;
+    for (uint32_t i = 0, next; ((uint64_t)i << shift) + s->granules <= all; i = next) {
         next = behind(s, view, i);
         look_at(s, view, i << shift, i);
         if (s->busy[next] == s->busy[i] || !may_begin_in(s, view, i, next))
@@ -156,19 +160,49 @@ static bool may_change(const search *s, const pleat__view *view)
 {
     bool wanted = s->heap->has_schedule && view->slices != 0;
     return !wanted && view->live == 0 && view->fenced &&
+           view->pages >= pleat__ceil_div(s->granules, s->heap->pool->occupancy.full) &&
            view->stream == pleat__zone_stream(s->zone) && worth(s, view) != 0;
+}
+
+static void looked(search *s, uint32_t looks)
+{
+    s->looks -= looks < s->looks ? looks : s->looks;
+}
+
+static bool is_passed(const search *s, const pleat__view *view)
+{
+    const pleat_vmm *vmm = &s->heap->vmm;
+    return vmm->ops->event_query(vmm->self, view->idle) == PLEAT_OK;
+}
+
+/* The first view to look into. A GPU that lags behind has left none of those used last, and to ask
+ * it takes as long as to look at a hundred handles: it is asked of the first, second, fourth,
+ * eighth ... of them. */
+static pleat__view *first_left(search *s)
+{
+    uint32_t count = 0, next = 1;
+    pleat__view *view = s->heap->newest;
+    for (; view != NULL && s->looks != 0; view = view->older) {
+        looked(s, 1);
+        if (!may_change(s, view) || ++count != next)
+            continue;
+        if (is_passed(s, view))
+            return view;
+        next *= 2;
+    }
+    return NULL;
 }
 
 /* A view with less to exchange than the best so far, if the GPU has left it. */
 static void consider(search *s, pleat__view *view)
 {
-    const pleat_vmm *vmm = &s->heap->vmm;
     stretch before = s->best;
+    looked(s, view->maps);
     s->most = worth(s, view);
     if (before.view != NULL && before.handles <= s->most)
         s->most = (int64_t)before.handles - 1;
     look_into(s, view);
-    if (s->best.view != before.view && vmm->ops->event_query(vmm->self, view->idle) != PLEAT_OK)
+    if (s->best.view != before.view && !is_passed(s, view))
         s->best = before;
 }
 
@@ -176,15 +210,13 @@ static void consider(search *s, pleat__view *view)
 static bool find(search *s)
 {
     pleat__heap *heap = s->heap;
-    uint32_t pages = (uint32_t)pleat__ceil_div(s->granules, heap->pool->occupancy.full);
-    if (heap->view_count == 0 || heap->views[heap->view_count - 1]->pages < pages ||
-        heap->zones[s->zone].granules < s->granules)
+    if (heap->zones[s->zone].granules < s->granules)
         return false;
-    s->busy = pleat__arena_alloc(heap->arena, (heap->views[heap->view_count - 1]->pages + 1ull) *
-                                                  sizeof *s->busy);
-    for (uint32_t v = 0; v < heap->view_count && s->busy != NULL; v++) {
-        pleat__view *view = heap->views[v];
-        if (view->pages >= pages && may_change(s, view))
+    s->busy = pleat__arena_alloc(heap->arena, (heap->pool->count + 1ull) * sizeof *s->busy);
+    s->looks = s->busy != NULL ? LOOKS : 0;
+    for (pleat__view *view = first_left(s); view != NULL && s->looks != 0; view = view->older) {
+        looked(s, 1);
+        if (may_change(s, view))
             consider(s, view);
     }
     pleat__arena_free(heap->arena, s->busy);

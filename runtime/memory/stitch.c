@@ -254,7 +254,6 @@ static pleat_result view_make(pleat__heap *heap, uint32_t granules, uint32_t off
 {
     uint32_t first = offset >> heap->pool->occupancy.shift;
     uint32_t begin = offset & (heap->pool->occupancy.full - 1);
-    PLEAT_TRY(pleat__views_reserve(heap));
     pleat__view *view = pleat__view_new(heap, heap->gathered_count, pleat__zone_stream(zone));
     if (view == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a view");

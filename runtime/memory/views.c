@@ -1,30 +1,35 @@
 /*
  * views.c: keeping views, finding places in them, dropping them (see views.h).
  *
- * REUSE  Views are looked through in the order of their sizes, chunk by chunk: a counter says that
- *        a chunk is free as a whole; the free end of the chunk before, and the free beginning of
- *        the one behind, lengthen the stretch. In a mixture-of-experts job whose sizes change with
- *        every iteration this found a place for three of four requests that no hole held, where a
- *        view as a whole, beginning at its first granule, served one in four; and what is not found
- *        costs 25 us a chunk to map. A look at 20,000 pages takes 20 us; most views are known not
- *        to hold the request after a look at a few of their chunks (has_row).
+ * REUSE  Views are looked through, those that were used last first, chunk by chunk; the smallest
+ *        that holds the request serves it. A counter says that a chunk is free as a whole; the free
+ *        end of the chunk before, and the free beginning of the one behind, lengthen the stretch.
+ *        In a mixture-of-experts job whose sizes change with every iteration this found a place for
+ *        three of four requests that no hole held, where a view as a whole, beginning at its first
+ *        granule, served one in four; and what is not found costs 25 us a chunk to map. Most views
+ *        are known not to hold the request after a look at the chunk that was in use when they were
+ *        looked into last (has_row). A search ends after so many looks (LOOKS), however many views
+ *        there are.
  * DROP   Idle views beyond a limit of maps (setting `views`) and one of pages go, the longest
  *        unused first, also those that a followed slot lies in: it then finds its place dead, and
- *        gets another. Their requests were freed in their stream's order, so the GPU may still use
- *        them (deferred_unmap.h). All of a drop are one job of the mapper's, with one event a
- *        stream: memory that runs short may find thousands of them.
+ *        gets another. The list of views is walked from its old end on, over those in use, to the
+ *        last one that goes. Their requests were freed in their stream's order, so the GPU may
+ *        still use them (deferred_unmap.h). All of a drop are one job of the mapper's, with one
+ *        event a stream: memory that runs short may find thousands of them.
  */
 #include <runtime/memory/deferred_unmap.h>
 #include <runtime/memory/heap_internal.h>
 #include <runtime/memory/views.h>
 
 #include <internal/check.h>
-#include <internal/search.h>
 #include <string.h>
 
 /* Maps of a view for which a point is recorded whenever it becomes idle (D484 in
  * docs/decisions.md). */
 #define LEAST_REMAPPED 64u
+/* Looks at views and chunks that a search may take beside those at the chunks of the request
+ * (D558). */
+#define LOOKS 1024u
 
 /* `runs` comes first: places point to it. */
 typedef struct slice {
@@ -71,28 +76,34 @@ void pleat__view_free(pleat__heap *heap, pleat__view *view)
     pleat__arena_free(heap->arena, view);
 }
 
-pleat_result pleat__views_reserve(pleat__heap *heap)
+static void link_in(pleat__heap *heap, pleat__view *view)
 {
-    return pleat__arena_grow(heap->arena, &heap->views, &heap->view_capacity, heap->view_count,
-                             sizeof *heap->views);
+    view->newer = NULL;
+    view->older = heap->newest;
+    *(heap->newest != NULL ? &heap->newest->newer : &heap->oldest) = view;
+    heap->newest = view;
 }
 
-/* The first view in the list that has so many pages. */
-static uint32_t first_of(const pleat__heap *heap, uint32_t pages)
+static void link_out(pleat__heap *heap, pleat__view *view)
 {
-    uint32_t at;
-    PLEAT__FIRST(at, heap->view_count, heap->views[at]->pages >= pages);
-    return at;
+    *(view->newer != NULL ? &view->newer->older : &heap->newest) = view->older;
+    *(view->older != NULL ? &view->older->newer : &heap->oldest) = view->newer;
+    view->newer = NULL;
 }
 
-/* In the order of their sizes, behind those of its own. */
 void pleat__views_add(pleat__heap *heap, pleat__view *view)
 {
-    uint32_t at = first_of(heap, view->pages + 1);
-    memmove(&heap->views[at + 1], &heap->views[at], (heap->view_count - at) * sizeof *heap->views);
-    heap->views[at] = view;
+    link_in(heap, view);
     heap->view_count++;
     heap->view_maps += view->maps;
+}
+
+/* Its pages are another's from now on, or are on their way to be unmapped. */
+static void remove_view(pleat__heap *heap, pleat__view *view)
+{
+    link_out(heap, view);
+    heap->view_count--;
+    heap->view_maps -= view->maps;
 }
 
 /* ---- slices ---- */
@@ -182,7 +193,11 @@ void pleat__view_use(pleat__heap *heap, const pleat__place *place)
         return;
     held->references++;
     held->runs.view->live++;
-    held->runs.view->used = heap->asked;
+    /* The last one is there already, and one that is not kept is in no list. */
+    if (held->runs.view->newer == NULL)
+        return;
+    link_out(heap, held->runs.view);
+    link_in(heap, held->runs.view);
 }
 
 /* Behind this point the stream uses nothing of it: it may show something else. Streams that share
@@ -231,17 +246,38 @@ static uint32_t whole_chunks(const pleat__heap *heap, uint32_t granules)
                            : 0;
 }
 
-/* Whether so many of a view's chunks in a row are free as a whole. Each row is looked at from its
- * end: behind a chunk in use the next one begins, so few are looked at where many are wanted. */
-static bool has_row(const pleat__heap *heap, const pleat__view *view, uint32_t wanted, uint8_t zone)
+/* What is looked for in views. */
+typedef struct search {
+    const pleat__heap *heap;
+    uint32_t granules;
+    uint32_t pages; /* that a view has at least */
+    uint32_t row;   /* of them side by side are free as a whole */
+    uint8_t zone;
+    uint32_t looks; /* at views and chunks that are left to it */
+} search;
+
+static void looked(search *s, uint32_t looks)
 {
-    uint32_t begin = 0;
-    while (begin + wanted <= view->pages) {
+    s->looks -= looks < s->looks ? looks : s->looks;
+}
+
+/* Whether so many of a view's chunks in a row are free as a whole. Each row is looked at from its
+ * end: behind a chunk in use the next one begins, so few are looked at where many are wanted. One
+ * that was in use the last time mostly still is, and each row of as many reaches over it. */
+static bool has_row(search *s, pleat__view *view)
+{
+    uint32_t begin = 0, wanted = s->row;
+    if (view->busy < wanted && view->pages - view->busy <= wanted &&
+        !pleat__heap_is_free(s->heap, view->chunks[view->busy], s->zone))
+        return false;
+    while (begin + wanted <= view->pages && s->looks > 0) {
         uint32_t at = begin + wanted;
-        while (at > begin && pleat__heap_is_free(heap, view->chunks[at - 1], zone))
+        while (at > begin && pleat__heap_is_free(s->heap, view->chunks[at - 1], s->zone))
             at--;
+        looked(s, begin + wanted - at);
         if (at == begin)
             return true;
+        view->busy = at - 1;
         begin = at;
     }
     return false;
@@ -271,41 +307,60 @@ static bool holds(const pleat__heap *heap, pleat__view *view, opening from, uint
         tail = pleat__occupancy_free_tail(occupancy, chunk);
     }
     count += tail + (unused != 0 ? pleat__occupancy_head(occupancy, view->chunks[end]) : 0);
+    if (count < granules)
+        return false;
     *found =
         tail != 0 ? (stretch){view, from.chunk, full - tail} : (stretch){view, from.chunk + 1, 0};
-    return count >= granules;
+    return true;
 }
 
 /* The first of a view's free stretches that holds the request; false: none does. */
-static bool look_into(const pleat__heap *heap, pleat__view *view, uint32_t granules, uint8_t zone,
-                      stretch *found)
+static bool look_into(search *s, pleat__view *view, stretch *found)
 {
+    const pleat__heap *heap = s->heap;
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     opening from = {.chunk = UINT32_MAX}; /* the next one is the view's first */
+    looked(s, view->pages);
     for (uint32_t i = 0; i <= view->pages; i++) {
-        bool ours = i < view->pages && heap->zone_of[view->chunks[i]] == zone;
+        bool ours = i < view->pages && heap->zone_of[view->chunks[i]] == s->zone;
         uint32_t unused = ours ? occupancy->full - occupancy->used[view->chunks[i]] : 0;
         if (unused == occupancy->full) {
             from.whole++;
             continue;
         }
-        if (holds(heap, view, from, i, unused, granules, found))
+        if (holds(heap, view, from, i, unused, s->granules, found))
             return true;
         from = (opening){.chunk = i, .unused = unused};
     }
     return false;
 }
 
+/* The smallest view that has a stretch for it, and of those of one size the one that was used the
+ * longest ago, among those that it looks at. */
+static bool find(search *s, stretch *found)
+{
+    bool any = false;
+    for (pleat__view *view = s->heap->newest; view != NULL && s->looks != 0; view = view->older) {
+        bool better = view->pages >= s->pages && (!any || view->pages <= found->view->pages);
+        looked(s, 1);
+        if (better && view->stream == pleat__zone_stream(s->zone) && has_row(s, view) &&
+            look_into(s, view, found))
+            any = true;
+    }
+    return any;
+}
+
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place)
 {
-    uint32_t pages = granules / heap->pool->occupancy.full, row = whole_chunks(heap, granules);
-    stretch found = {0};
-    bool any = false;
-    for (uint32_t i = first_of(heap, pages); i < heap->view_count && !any; i++)
-        any = heap->views[i]->stream == pleat__zone_stream(zone) &&
-              has_row(heap, heap->views[i], row, zone) &&
-              look_into(heap, heap->views[i], granules, zone, &found);
-    if (!any || !pleat__view_slice(heap, found.view, found.first, found.offset, granules, place))
+    search s = {.heap = heap,
+                .granules = granules,
+                .pages = granules / heap->pool->occupancy.full,
+                .row = whole_chunks(heap, granules),
+                .zone = zone};
+    stretch found;
+    s.looks = LOOKS + s.pages;
+    if (!find(&s, &found) ||
+        !pleat__view_slice(heap, found.view, found.first, found.offset, granules, place))
         return false;
     heap->views_reused++;
     PLEAT_CHECK(pleat__heap_occupy(heap, place));
@@ -313,51 +368,6 @@ bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, plea
 }
 
 /* ---- dropping ---- */
-
-/* An idle view: how long it is unused, and where it is in the list. */
-typedef struct idle_view {
-    uint64_t used;
-    uint32_t at;
-} idle_view;
-
-static bool is_older(idle_view a, idle_view b)
-{
-    return a.used != b.used ? a.used < b.used : a.at < b.at;
-}
-
-/* Puts the view at `at` of a heap whose oldest is first where it belongs below. */
-static void sink(idle_view *views, uint32_t count, uint32_t at)
-{
-    idle_view moved = views[at];
-    for (uint32_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
-        if (child + 1 < count && is_older(views[child + 1], views[child]))
-            child++;
-        if (!is_older(views[child], moved))
-            break;
-        views[at] = views[child];
-        at = child;
-    }
-    views[at] = moved;
-}
-
-/* All idle views as a heap, the one that was used the longest ago first; how many. */
-static uint32_t list_idle(const pleat__heap *heap, idle_view *idle)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < heap->view_count; i++)
-        if (heap->views[i]->live == 0)
-            idle[count++] = (idle_view){heap->views[i]->used, i};
-    for (uint32_t i = count / 2; i-- > 0;)
-        sink(idle, count, i);
-    return count;
-}
-
-/* Its maps are mapped no more, or are on their way to be unmapped. */
-static void count_out(pleat__heap *heap, const pleat__view *view)
-{
-    heap->pool->view_pages -= view->pages;
-    heap->view_maps -= view->maps;
-}
 
 /* At most so many views have to go that no more stays than that: each has a page, and a map. */
 static uint64_t too_many(const pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps)
@@ -375,74 +385,47 @@ static void retire(pleat__heap *heap, pleat__view *view)
         pleat__view_free(heap, view);
 }
 
-/* Hands a view's pages over and leaves its place in the list empty. false: it stays. */
-static bool view_drop(pleat__heap *heap, uint32_t at, pleat__deferred_unmap *deferred)
+/* Hands a view's pages over. false: it stays. */
+static bool view_drop(pleat__heap *heap, pleat__view *view, pleat__deferred_unmap *deferred)
 {
-    pleat__view *view = heap->views[at];
     if (!pleat__deferred_unmap_fence(deferred, view->stream))
         return false;
     pleat__deferred_unmap_add(deferred, (pleat__page_run){view->page, view->pages});
-    heap->views[at] = NULL;
-    count_out(heap, view);
+    heap->pool->view_pages -= view->pages;
+    remove_view(heap, view);
     drop_point(heap, view);
     retire(heap, view);
     return true;
-}
-
-static void close_gaps(pleat__heap *heap)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < heap->view_count; i++)
-        if (heap->views[i] != NULL)
-            heap->views[kept++] = heap->views[i];
-    heap->view_count = kept;
 }
 
 void pleat__view_hand_over(pleat__heap *heap, pleat__view *from, pleat__view *to)
 {
     to->idle = from->idle;
     from->idle = 0;
-    for (uint32_t i = 0; i < heap->view_count; i++)
-        if (heap->views[i] == from)
-            heap->views[i] = NULL;
-    close_gaps(heap);
-    heap->view_maps -= from->maps;
+    remove_view(heap, from);
     retire(heap, from);
 }
 
 /* What a stream that captures may use stays, and others' views go. */
-static bool drop_oldest(pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps, idle_view *idle)
+bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps)
 {
-    uint32_t count = list_idle(heap, idle);
+    bool any = pleat__deferred_unmap_again(heap), more = false;
     uint64_t most = too_many(heap, keep_pages, keep_maps);
-    bool any = false;
+    most = most < heap->view_count ? most : heap->view_count;
     pleat__deferred_unmap *deferred =
-        count != 0 ? pleat__deferred_unmap_new(heap, count < most ? count : (uint32_t)most, true)
-                   : NULL;
+        most != 0 ? pleat__deferred_unmap_new(heap, (uint32_t)most, true) : NULL;
     if (deferred == NULL)
-        return false;
-    while (count != 0 && too_many(heap, keep_pages, keep_maps) != 0) {
-        any = view_drop(heap, idle[0].at, deferred) || any;
-        idle[0] = idle[--count];
-        sink(idle, count, 0);
+        return any;
+    for (pleat__view *view = heap->oldest, *newer;
+         view != NULL && too_many(heap, keep_pages, keep_maps) != 0; view = newer) {
+        newer = view->newer;
+        more = (view->live == 0 && view_drop(heap, view, deferred)) || more;
     }
-    close_gaps(heap);
-    if (any)
+    if (more)
         pleat__deferred_unmap_hand_over(deferred);
     else
         pleat__deferred_unmap_free(deferred);
-    return any;
-}
-
-bool pleat__heap_drop_views(pleat__heap *heap, uint64_t keep_pages, uint64_t keep_maps)
-{
-    bool any = pleat__deferred_unmap_again(heap);
-    if (heap->view_count == 0 || too_many(heap, keep_pages, keep_maps) == 0)
-        return any;
-    idle_view *idle = pleat__arena_alloc(heap->arena, heap->view_count * sizeof *idle);
-    any = (idle != NULL && drop_oldest(heap, keep_pages, keep_maps, idle)) || any;
-    pleat__arena_free(heap->arena, idle);
-    return any;
+    return any || more;
 }
 
 static bool is_at_rest(const pleat__heap *heap, const pleat__view *view)
@@ -459,23 +442,25 @@ static bool is_at_rest(const pleat__heap *heap, const pleat__view *view)
 void pleat__views_drop_resting(pleat__heap *heap)
 {
     pleat__chunk_pool *pool = heap->pool;
-    for (uint32_t i = 0; i < heap->view_count; i++) {
-        pleat__view *view = heap->views[i];
+    for (pleat__view *view = heap->newest, *older; view != NULL; view = older) {
+        older = view->older;
         if (view->slices != 0 || !is_at_rest(heap, view))
             continue;
         (void)!pleat__space_unmap(pool->space, view->page, view->pages); /* a matter of tables */
         pleat__space_give(pool->space, view->page, view->pages);
-        count_out(heap, view);
-        heap->views[i] = NULL;
+        pool->view_pages -= view->pages;
+        remove_view(heap, view);
         pleat__view_free(heap, view);
     }
-    close_gaps(heap);
 }
 
 void pleat__views_release(pleat__heap *heap)
 {
     pleat__deferred_unmap_release(heap);
-    for (uint32_t i = 0; i < heap->view_count; i++)
-        pleat__view_free(heap, heap->views[i]);
+    while (heap->newest != NULL) {
+        pleat__view *view = heap->newest;
+        heap->newest = view->older;
+        pleat__view_free(heap, view);
+    }
     heap->view_count = 0;
 }

@@ -24,12 +24,13 @@ struct pleat__view {
     uint64_t page;
     uint32_t *chunks; /* behind its pages, in order */
     uint32_t pages;
-    uint32_t maps;    /* handles that it showed when it was mapped */
-    uint32_t live;    /* slices in use */
-    uint32_t slices;  /* that exist */
-    uint64_t used;    /* the heap's count of requests when one was taken last */
-    pleat_event idle; /* a point of its stream; 0: none */
-    bool fenced;      /* behind `idle` the GPU uses nothing of it, as long as nothing is live */
+    uint32_t maps;              /* handles that it showed when it was mapped */
+    uint32_t live;              /* slices in use */
+    uint32_t slices;            /* that exist */
+    uint32_t busy;              /* a page; something lay there when it was looked into last */
+    pleat__view *newer, *older; /* among those that are kept, by when a slice was taken last */
+    pleat_event idle;           /* a point of its stream; 0: none */
+    bool fenced; /* behind `idle` the GPU uses nothing of it, as long as nothing is live */
     uint16_t stream;
     bool dead;
 };
@@ -40,15 +41,15 @@ pleat__view *pleat__view_new(pleat__heap *heap, uint32_t pages, uint16_t stream)
 uint32_t pleat__view_handles(const pleat__heap *heap, const pleat__view *view);
 /* A record that has no slices and is in no list. */
 void pleat__view_free(pleat__heap *heap, pleat__view *view);
-/* Among the views that are kept. pre: room was made (pleat__views_reserve). */
+/* Among the views that are kept, as the one that was used last. */
 void pleat__views_add(pleat__heap *heap, pleat__view *view);
-PLEAT_NODISCARD pleat_result pleat__views_reserve(pleat__heap *heap);
 
 /* A slice at granule `offset` of the view's chunk `first`, not taken; false: no host memory. */
 bool pleat__view_slice(pleat__heap *heap, pleat__view *view, uint32_t first, uint32_t offset,
                        uint32_t granules, pleat__place *place);
 /* The first free stretch of a kept view, of the zone's chunks alone, that holds the request, in the
- * smallest view that has one: occupied. false: there is none. pre: the sets are up to date. */
+ * smallest view that has one, of those used last: occupied. false: there is none, or the search
+ * ended before it came to one. pre: the sets are up to date. */
 bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, pleat__place *place);
 
 /* remap.c: an idle view of which some handles in use are exchanged for free ones so that it holds

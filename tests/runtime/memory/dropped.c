@@ -30,17 +30,17 @@ static void end(fixture *f)
     ground_heap_end(&f->g, &f->heap);
 }
 
-static void add_view(fixture *f, uint16_t stream, uint32_t pages, uint64_t used)
+/* It is the one that was used last. */
+static pleat__view *add_view(fixture *f, uint16_t stream, uint32_t pages)
 {
     pleat__view *view = pleat__view_new(&f->heap, pages, stream);
     assert_non_null(view);
     for (uint32_t i = 0; i < pages; i++)
         view->chunks[i] = i;
     view->maps = pages;
-    view->used = used;
-    assert_ok(pleat__views_reserve(&f->heap));
     assert_ok(pleat__chunk_pool_view(&f->g.pool, view->chunks, pages, &view->page));
     pleat__views_add(&f->heap, view);
+    return view;
 }
 
 static void drain(fixture *f)
@@ -68,7 +68,7 @@ static void dropped_thousands_are_one_job_behind_one_event(void **state)
     pleat__job busy = {.call = wait_here, .context = &goes_on};
     begin(&f);
     for (uint32_t i = 0; i < THOUSANDS; i++)
-        add_view(&f, 0, 1, i * 7919 % THOUSANDS);
+        add_view(&f, 0, 1);
     assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + THOUSANDS);
     assert_ok(pleat__gate_mapper(&f.g.gate, &mapper));
     pleat__mapper_submit(mapper, &busy);
@@ -85,15 +85,50 @@ static void dropped_thousands_are_one_job_behind_one_event(void **state)
 
 #define DRAWN 100u
 
+/* What is known of a view. */
+typedef struct drawn {
+    pleat__view *view;
+    uint64_t page;
+    uint32_t pages;
+    uint32_t used; /* when it was used last */
+    bool live, gone;
+} drawn;
+
+static void use(fixture *f, drawn *d, uint32_t when)
+{
+    pleat__place place;
+    assert_true(pleat__view_slice(&f->heap, d->view, 0, 0, 1, &place));
+    pleat__view_use(&f->heap, &place);
+    pleat__view_leave(&f->heap, &place);
+    d->used = when;
+}
+
 /* The longest unused view of those that are left; DRAWN: they are all in use. */
-static uint32_t oldest_of(const pleat__view *views, const bool *gone)
+static uint32_t oldest_of(const drawn *views)
 {
     uint32_t oldest = DRAWN;
     for (uint32_t i = 0; i < DRAWN; i++)
-        if (!gone[i] && views[i].live == 0 &&
+        if (!views[i].gone && !views[i].live &&
             (oldest == DRAWN || views[i].used < views[oldest].used))
             oldest = i;
     return oldest;
+}
+
+/* The list of what is kept is in the order in which it was used. */
+static void assert_kept(const fixture *f, drawn *views)
+{
+    uint32_t count = 0;
+    for (const pleat__view *view = f->heap.oldest; view != NULL; view = view->newer, count++) {
+        uint32_t next = DRAWN;
+        for (uint32_t i = 0; i < DRAWN; i++)
+            if (!views[i].gone && (next == DRAWN || views[i].used < views[next].used))
+                next = i;
+        assert_in_range(next, 0, DRAWN - 1);
+        assert_int_equal(view->page, views[next].page);
+        views[next].gone = true;
+    }
+    assert_int_equal(f->heap.view_count, count);
+    assert_true(pleat__views_audit(&f->heap, false, 0, 0));
 }
 
 /* Until the others have room; what is in use stays, and so does the order. */
@@ -103,21 +138,22 @@ static void dropped_are_the_longest_unused(void **state)
     test_random random = test_random_begin(__func__, 0x5eedd209);
     for (int round = 0; round < 20; round++) {
         fixture f;
-        pleat__view before[DRAWN];
-        bool gone[DRAWN] = {false};
+        drawn views[DRAWN] = {0};
         begin(&f);
-        for (uint32_t i = 0; i < DRAWN; i++)
-            add_view(&f, 0, 1 + (uint32_t)test_random_below(&random, 5),
-                     test_random_below(&random, 40));
         for (uint32_t i = 0; i < DRAWN; i++) {
-            f.heap.views[i]->live = test_random_below(&random, 8) == 0;
-            before[i] = *f.heap.views[i];
+            pleat__view *view = add_view(&f, 0, 1 + (uint32_t)test_random_below(&random, 5));
+            views[i] = (drawn){.view = view, .page = view->page, .pages = view->pages, .used = i};
+        }
+        for (uint32_t when = DRAWN; when < 3 * DRAWN; when++)
+            use(&f, &views[test_random_below(&random, DRAWN)], when);
+        for (uint32_t i = 0; i < DRAWN; i++) {
+            views[i].live = test_random_below(&random, 8) == 0;
+            views[i].view->live = views[i].live;
         }
         uint64_t left = f.g.pool.view_pages, keep = test_random_below(&random, left + 1);
-        uint32_t next = 0;
-        for (uint32_t at; left > keep && (at = oldest_of(before, gone)) != DRAWN;) {
-            gone[at] = true;
-            left -= before[at].pages;
+        for (uint32_t at; left > keep && (at = oldest_of(views)) != DRAWN;) {
+            views[at].gone = true;
+            left -= views[at].pages;
         }
         /* Each shows as many handles as it has pages. */
         pleat__heap_drop_views(&f.heap, round % 2 != 0 ? keep : UINT64_MAX,
@@ -126,9 +162,9 @@ static void dropped_are_the_longest_unused(void **state)
         assert_int_equal(f.g.pool.view_pages, left);
         assert_int_equal(ground_holds(&f.g).mapped_pages, CHUNKS + left);
         for (uint32_t i = 0; i < DRAWN; i++)
-            if (!gone[i])
-                assert_int_equal(f.heap.views[next++]->page, before[i].page);
-        assert_int_equal(f.heap.view_count, next);
+            if (!views[i].gone)
+                views[i].view->live = 0;
+        assert_kept(&f, views);
         end(&f);
     }
 }
@@ -139,8 +175,8 @@ static void dropped_leave_what_a_capturing_stream_may_use(void **state)
     (void)state;
     fixture f;
     begin(&f);
-    add_view(&f, 1, 2, 1);
-    add_view(&f, 0, 3, 2);
+    add_view(&f, 1, 2);
+    add_view(&f, 0, 3);
     assert_ok(pleat__gate_capture(&f.g.gate, 7));
     assert_true(pleat__heap_drop_views(&f.heap, 0, 0));
     drain(&f);
@@ -160,8 +196,8 @@ static void dropped_that_cannot_be_unmapped_go_later(void **state)
     (void)state;
     fixture f;
     begin(&f);
-    add_view(&f, 0, 2, 1);
-    add_view(&f, 1, 3, 2);
+    add_view(&f, 0, 2);
+    add_view(&f, 1, 3);
     pleat__fault_arm(&f.g.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_query, .nth = 2});
     assert_true(pleat__heap_drop_views(&f.heap, 0, 0));
     drain(&f);
@@ -181,10 +217,9 @@ static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
     (void)state;
     fixture f;
     begin(&f);
-    add_view(&f, 0, 2, 1);
-    add_view(&f, 1, 3, 2);
+    add_view(&f, 0, 2);
+    pleat__view *view = add_view(&f, 1, 3);
     pleat__chunk_pool *pool = &f.g.pool;
-    pleat__view *view = f.heap.views[1];
     assert_true(pleat__chunks_audit(pool) && pleat__used_audit(pool, 0));
     assert_true(pleat__views_audit(&f.heap, false, 0, 0));
     /* Each is wrong once. */
@@ -210,6 +245,12 @@ static void audit_finds_what_disagrees_in_chunks_and_views(void **state)
     view->live++;
     assert_false(pleat__views_audit(&f.heap, false, 0, 1));
     view->live--;
+    f.heap.oldest = view;
+    assert_false(pleat__views_audit(&f.heap, false, 0, 0));
+    f.heap.oldest = view->older;
+    f.heap.view_count++;
+    assert_false(pleat__views_audit(&f.heap, false, 0, 0));
+    f.heap.view_count--;
     assert_true(pleat__chunks_audit(pool) && pleat__views_audit(&f.heap, false, 0, 0));
     assert_ok(pleat__heap_sync(&f.heap));
     assert_true(pleat__heap_audit(&f.heap));

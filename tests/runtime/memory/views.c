@@ -310,7 +310,7 @@ static pleat__heap *heap_of(fixture *f)
 static uint32_t page_of(fixture *f, pleat_va address)
 {
     const pleat__heap *heap = heap_of(f);
-    const pleat__view *view = heap->views[0];
+    const pleat__view *view = heap->newest;
     uint32_t page = 0, shift = heap->pool->occupancy.shift;
     while (page < view->pages &&
            pleat__chunk_pool_address(heap->pool, view->chunks[page] << shift) != address)
@@ -325,7 +325,7 @@ static void take_shown(fixture *f, uint32_t count, pleat_va *shown)
     uint32_t found = 0, beside = 0;
     while (found < count) {
         pleat_va address = take(f, 2 * MIB);
-        if (page_of(f, address) < heap_of(f)->views[0]->pages)
+        if (page_of(f, address) < heap_of(f)->newest->pages)
             shown[found++] = address;
         else
             others[beside++] = address;
@@ -431,12 +431,12 @@ static void remapped_view_exchanges_handles_of_several_chunks(void **state)
     }
     drop_all(&f, MORE, holes);
     pleat_va first = take(&f, bytes);
-    assert_true(2 * heap_of(&f)->views[0]->maps < heap_of(&f)->views[0]->pages);
+    assert_true(2 * heap_of(&f)->newest->maps < heap_of(&f)->newest->pages);
     drop(&f, first);
     take_shown(&f, 3, blocks);
     uint32_t page = page_of(&f, blocks[0]);
     pleat_va second = take_again(&f, bytes, first, 12, blocks);
-    assert_in_range(assert_whole_handles(&f, heap_of(&f)->views[0], page), 2, 8);
+    assert_in_range(assert_whole_handles(&f, heap_of(&f)->newest, page), 2, 8);
     assert_beside_and_drop(&f, second, bytes, blocks);
     end(&f);
 }
@@ -475,7 +475,7 @@ static void remapped_view_is_none_where_nothing_comes_in_its_place(void **state)
     pleat_va by_page[76];
     begin(&f, "learn:off");
     drop(&f, take(&f, LARGE));
-    assert_int_equal(heap_of(&f)->views[0]->pages, 75);
+    assert_int_equal(heap_of(&f)->newest->pages, 75);
     take_all(&f, by_page);
     for (uint32_t i = 0; i < 75; i++)
         if (i % 15 != 14)
@@ -484,7 +484,7 @@ static void remapped_view_is_none_where_nothing_comes_in_its_place(void **state)
     take(&f, 40 * MIB);
     assert_int_equal(stats_of(&f).physical_bytes, physical);
     assert_int_equal(heap_of(&f)->view_count, 2);
-    assert_int_equal(heap_of(&f)->views[1]->pages, 75);
+    assert_int_equal(heap_of(&f)->oldest->pages, 75);
     end(&f);
 }
 
@@ -514,7 +514,7 @@ static void remapped_view_is_none_in_which_a_schedule_has_a_place(void **state)
             assert_int_equal(run_iteration(&f), first);
         assert_int_equal(stats_of(&f).switches, followed);
         assert_int_equal(heap_of(&f)->view_count, 1);
-        assert_int_equal(heap_of(&f)->views[0]->slices, 1);
+        assert_int_equal(heap_of(&f)->newest->slices, 1);
         take_shown(&f, 1, &block);
         pleat_va second = take(&f, LARGE);
         assert_int_equal(second == first, !followed);
