@@ -9,6 +9,9 @@
 #include <internal/check.h>
 #include <string.h>
 
+/* Runs that are looked at for whole chunks before one that has them for sure (D559). */
+#define LOOKS 64u
+
 /* For whom the pool grows. The lock is left meanwhile, the turn is not: others allocate and free,
  * and nobody else grows. */
 typedef struct growing {
@@ -56,28 +59,50 @@ pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks)
     return grow(heap, zone, chunks, pleat__chunk_pool_make, &made);
 }
 
-/* Which of a zone's whole chunks go over next where `wanted` are: those of the smallest run that
- * holds as many, else of the largest, since each run is one more piece of a view. (A job whose
- * second iteration makes 4,751 calls so made 5,656 where they came from the smallest first.) */
-static pleat__chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
+/* So many whole chunks of one of the smallest runs that have them; none where no run does. Of runs
+ * that are large enough for them only where they begin at a chunk, LOOKS are looked at before one
+ * that has them wherever it begins. Where there is none of these all are: no more than the zone has
+ * chunks, before memory is made. */
+static pleat__chunk_run find_whole(const pleat__heap *heap, uint8_t zone, uint32_t wanted)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    const pleat__free_runs *source = &heap->zones[from];
-    pleat__chunk_run best = {0, 0};
-    pleat__hole hole = pleat__free_runs_best(source, wanted << occupancy->shift);
-    for (; hole.run.count != 0; hole = pleat__free_runs_larger(source, hole)) {
+    const pleat__free_runs *runs = &heap->zones[zone];
+    pleat__hole sure = pleat__free_runs_best(runs, (wanted + 1) * occupancy->full - 1);
+    pleat__hole hole = pleat__free_runs_best(runs, wanted * occupancy->full);
+    for (uint32_t looks = 0; hole.run.count != 0 && (looks < LOOKS || sure.run.count == 0);
+         looks++, hole = pleat__free_runs_larger(runs, hole)) {
         pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
         if (whole.end - whole.first >= wanted)
             return whole;
     }
-    hole = pleat__free_runs_largest(source);
-    for (; hole.run.count >> occupancy->shift > best.end - best.first;
-         hole = pleat__free_runs_smaller(source, hole)) {
+    return pleat__whole_chunks(occupancy, sure.run);
+}
+
+/* The whole chunks of the largest run, or of one of LOOKS that have as many granules but for a
+ * chunk; more are looked at where these have none. */
+static pleat__chunk_run find_largest(const pleat__heap *heap, uint8_t zone)
+{
+    const pleat__occupancy *occupancy = &heap->pool->occupancy;
+    const pleat__free_runs *runs = &heap->zones[zone];
+    pleat__chunk_run best = {0, 0};
+    pleat__hole hole = pleat__free_runs_largest(runs);
+    for (uint32_t looks = 0; hole.run.count >> occupancy->shift > best.end - best.first &&
+                             (looks < LOOKS || best.end == best.first);
+         looks++, hole = pleat__free_runs_smaller(runs, hole)) {
         pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
         if (whole.end - whole.first > best.end - best.first)
             best = whole;
     }
     return best;
+}
+
+/* Which of a zone's whole chunks go over next where `wanted` are: those of the smallest run that
+ * holds as many, else of the largest, since each run is one more piece of a view. (A job whose
+ * second iteration makes 4,751 calls so made 5,656 where they came from the smallest first.) */
+static pleat__chunk_run next_of(const pleat__heap *heap, uint8_t from, uint32_t wanted)
+{
+    pleat__chunk_run run = find_whole(heap, from, wanted);
+    return run.end > run.first ? run : find_largest(heap, from);
 }
 
 /* How many of them: whole handles as far as they are there, since a view shows nothing less. */
@@ -170,7 +195,8 @@ pleat_result pleat__heap_wake(pleat__heap *heap, uint8_t zone, uint32_t granules
     return PLEAT_OK;
 }
 
-/* Whole free chunks of other streams' zones. */
+/* Whole free chunks of other streams' zones. Memory is short where it is asked for; each run that
+ * is looked at has a chunk's granules. */
 static uint64_t others_have(const pleat__heap *heap, uint8_t zone)
 {
     uint64_t chunks = 0;
@@ -231,16 +257,12 @@ bool pleat__heap_order(pleat__heap *heap, uint8_t zone, uint32_t granules)
 
 /* A whole free chunk from one of the smallest runs that have one. A run of count 0 when there is
  * none. */
-static pleat__run find_chunk(const pleat__heap *heap, const pleat__free_runs *zone)
+static pleat__run find_chunk(const pleat__heap *heap, uint8_t zone)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
-    for (pleat__hole hole = pleat__free_runs_best(zone, occupancy->full); hole.run.count != 0;
-         hole = pleat__free_runs_larger(zone, hole)) {
-        pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
-        if (whole.end > whole.first)
-            return (pleat__run){whole.first << occupancy->shift, occupancy->full};
-    }
-    return (pleat__run){0, 0};
+    pleat__chunk_run whole = find_whole(heap, zone, 1);
+    return (pleat__run){whole.first << occupancy->shift,
+                        whole.end > whole.first ? occupancy->full : 0};
 }
 
 pleat_result pleat__heap_lend_chunk(pleat__heap *heap, uint8_t small, pleat__run chunk)
@@ -256,14 +278,13 @@ pleat_result pleat__heap_lend_chunk(pleat__heap *heap, uint8_t small, pleat__run
 pleat_result pleat__heap_refill(pleat__heap *heap, uint8_t small)
 {
     uint8_t large = pleat__zone_large(small);
-    pleat__free_runs *zone = &heap->zones[large];
-    pleat__run whole = find_chunk(heap, zone);
+    pleat__run whole = find_chunk(heap, large);
     if (whole.count == 0 && pleat__heap_order(heap, large, heap->pool->occupancy.full))
-        whole = find_chunk(heap, zone);
+        whole = find_chunk(heap, large);
     if (whole.count == 0) {
         pleat__supplied supplied = {0};
         PLEAT_TRY(pleat__heap_supply(heap, large, 1, &supplied));
-        whole = find_chunk(heap, zone);
+        whole = find_chunk(heap, large);
         PLEAT_CHECK(whole.count != 0);
     }
     return pleat__heap_lend_chunk(heap, small, whole);

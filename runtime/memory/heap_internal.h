@@ -98,7 +98,8 @@ void pleat__zones_release_points(pleat__heap *heap);
 pleat__run pleat__heap_choose_hole(const pleat__heap *heap, uint8_t zone, uint32_t granules,
                                    pleat__hole *hole);
 /* Calls `visit` for the whole free handles of a zone, by their first chunks, those in the smallest
- * runs first, until it returns false. pre: the sets are up to date. */
+ * runs first, until it returns false. It looks at no more runs than the zone has chunks. pre: the
+ * sets are up to date. */
 void pleat__heap_each_whole(const pleat__heap *heap, uint8_t zone,
                             bool (*visit)(void *context, uint32_t first), void *context);
 /* A free chunk of the large zone serves small requests until it is free again. */

@@ -17,6 +17,8 @@
 /* Views are given up where so great a share of what exists may still be made when all of it is
  * awake: what is stitched of larger handles leaves more over (docs/decisions.md, D431). */
 #define LEFT_SHARE 16u
+/* Handles at rest, the highest first, among which neighbours are looked for (D559). */
+#define LOOKS 4096u
 
 static pleat__run run_of(const pleat__chunk_pool *pool, uint32_t first, uint32_t chunks)
 {
@@ -367,11 +369,12 @@ pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t chunks,
     return pool->resting_count == 0 ? PLEAT_OK : wake_highest(pool, chunks, visit, context, woken);
 }
 
-/* Chunks of the neighbours that rest from place `at` of the list on; *end: the place behind. */
-static uint32_t neighbours(const pleat__chunk_pool *pool, size_t at, size_t *end)
+/* Chunks of the neighbours that rest from place `at` of the list on, of its first `count`; *end:
+ * the place behind. */
+static uint32_t neighbours(const pleat__chunk_pool *pool, size_t at, size_t count, size_t *end)
 {
     uint32_t first = pool->resting[at], top = first + pool->chunks[first]->pages;
-    for (*end = at + 1; *end < pool->resting_count && !pool->breaks[first]; ++*end) {
+    for (*end = at + 1; *end < count && !pool->breaks[first]; ++*end) {
         uint32_t next = pool->resting[*end];
         if (next + pool->chunks[next]->pages != first)
             break;
@@ -383,11 +386,11 @@ static uint32_t neighbours(const pleat__chunk_pool *pool, size_t at, size_t *end
 pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
                                        pleat__occupancy_visit visit, void *context)
 {
-    size_t best = 0, end;
+    size_t count = pool->resting_count < LOOKS ? pool->resting_count : LOOKS, best = 0, end;
     uint32_t least = UINT32_MAX, woken = 0;
     handles all;
-    for (size_t at = 0; at < pool->resting_count; at = end) {
-        uint32_t together = neighbours(pool, at, &end);
+    for (size_t at = 0; at < count; at = end) {
+        uint32_t together = neighbours(pool, at, count, &end);
         if (together < chunks || together >= least)
             continue;
         least = together;

@@ -36,8 +36,8 @@ void pleat__rest_join(pleat__heap *heap, bool followed);
 PLEAT_NODISCARD pleat_result pleat__rest_wake(pleat__chunk_pool *pool, uint32_t chunks,
                                               pleat__occupancy_visit visit, void *context,
                                               uint32_t *woken);
-/* Wakes so many neighbours of the smallest stretch that has them, or none where there is no such
- * stretch, or no memory for it. Else as above. */
+/* Wakes so many neighbours of the smallest stretch that has them, of the 4,096 highest handles, or
+ * none where there is no such stretch, or no memory for it. Else as above. */
 PLEAT_NODISCARD pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
                                                        pleat__occupancy_visit visit, void *context);
 /* What rests and has no place but its home is gone for good: growth makes it anew, as it makes all

@@ -4,6 +4,7 @@
  */
 #include "ground.h"
 
+#include <runtime/memory/rest.h>
 #include <runtime/memory/views.h>
 #include <string.h>
 
@@ -160,12 +161,88 @@ static void remap_asks_a_lagging_gpu_seldom(void **state)
     }
 }
 
+/* ---- whole chunks ---- */
+
+static void take_granules(fixture *f, uint32_t begin, uint32_t end)
+{
+    assert_true(pleat__occupancy_take(&f->g.pool.occupancy, (pleat__run){begin, end - begin}));
+}
+
+/* Nothing is free but `apart` runs of a chunk's granules that begin in the middle of one, a whole
+ * chunk behind them, which is returned, and the `last` chunks. */
+static uint32_t leave_free(fixture *f, uint32_t apart, uint32_t last)
+{
+    uint32_t full = f->g.pool.occupancy.full, lone = 3 * apart;
+    for (uint32_t i = 0; i < apart; i++) {
+        uint32_t begin = 3 * i * full;
+        take_granules(f, begin, begin + full / 2);
+        take_granules(f, begin + full + full / 2, begin + 2 * full);
+        take_granules(f, begin + 2 * full, begin + 3 * full);
+    }
+    take_granules(f, (lone + 1) * full, (CHUNKS - last) * full);
+    pleat__heap_forget(&f->heap);
+    assert_ok(pleat__heap_sync(&f->heap));
+    return lone;
+}
+
+/* The chunk that a zone for small requests got. */
+static uint32_t refilled(fixture *f)
+{
+    assert_ok(pleat__heap_refill(&f->heap, 1));
+    for (uint32_t c = 0; c < f->g.pool.count; c++)
+        if (f->heap.zone_of[c] == 1)
+            return c;
+    return UINT32_MAX;
+}
+
+/* Of 64 runs; but all where none is sure to have one, before memory is made. */
+static void whole_chunk_comes_from_few_runs(void **state)
+{
+    (void)state;
+    for (uint32_t apart = 60; apart <= 100; apart += 40)
+        for (uint32_t last = 0; last <= 2; last += 2) {
+            fixture f;
+            begin(&f);
+            uint32_t lone = leave_free(&f, apart, last), count = f.g.pool.count;
+            uint32_t chunk = refilled(&f);
+            assert_int_equal(chunk, apart < 64 || last == 0 ? lone : CHUNKS - 2);
+            assert_int_equal(f.g.pool.count, count);
+            assert_true(pleat__heap_audit(&f.heap));
+            end(&f);
+        }
+}
+
+/* ---- chunks at rest ---- */
+
+static pleat_result count_woken(void *context, pleat__run run)
+{
+    *(uint32_t *)context += run.count;
+    return PLEAT_OK;
+}
+
+/* Of 5,000 that are neighbours only the 4,096 highest are looked at. */
+static void wake_together_looks_at_so_many_handles(void **state)
+{
+    (void)state;
+    fixture f;
+    uint32_t woken = 0;
+    begin(&f);
+    assert_ok(pleat__chunk_pool_promise(&f.g.pool, 5000));
+    assert_ok(pleat__rest_wake_together(&f.g.pool, 4097, count_woken, &woken));
+    assert_int_equal(woken, 0);
+    assert_ok(pleat__rest_wake_together(&f.g.pool, 4096, count_woken, &woken));
+    assert_int_equal(woken, 4096 * f.g.pool.occupancy.full);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reuse_ends_after_so_many_looks),
         cmocka_unit_test(remap_ends_after_so_many_looks),
         cmocka_unit_test(remap_asks_a_lagging_gpu_seldom),
+        cmocka_unit_test(whole_chunk_comes_from_few_runs),
+        cmocka_unit_test(wake_together_looks_at_so_many_handles),
     };
     return cmocka_run_group_tests_name("looks", tests, NULL, NULL);
 }
