@@ -461,7 +461,8 @@ static pleat_result record_use(pleat_runtime *runtime, const pleat_block *block,
 {
     if (runtime->spill.on)
         PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
-    return pleat__pending_record(&runtime->pending, block->address, block->requested, stream);
+    uint64_t guarded = block->requested + runtime->canary.guard;
+    return pleat__pending_record(&runtime->pending, block->address, guarded, stream);
 }
 
 pleat_result pleat_record_stream(pleat_runtime *runtime, pleat_va address, pleat_stream stream)

@@ -9,6 +9,7 @@
 pleat_result pleat__policy_block(const pleat_runtime *runtime, pleat_va address, pleat_block *block)
 {
     PLEAT_TRY(runtime->ops->block_of(runtime->policy, address, block));
+    block->requested -= runtime->canary.guard;
     block->allocated = !pleat__pending_waits(&runtime->pending, block->address);
     return PLEAT_OK;
 }

@@ -78,6 +78,39 @@ static void canary_sees_writes_after_the_free(void **state)
     job_stop(&j);
 }
 
+static void note_requested(void *context, const pleat_block *block)
+{
+    *(uint64_t *)context += block->requested;
+}
+
+/* What is asked for besides, for the guard, is told of nowhere, also of what waits. */
+static void canary_tells_sizes_as_asked_for(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        job j;
+        pleat_va address;
+        pleat_block block;
+        uint64_t requested = 0;
+        job_start_with(&j, policies[i], NULL, 0, "canary:on");
+        pleat_stats before = pleat_stats_of(j.runtime);
+        assert_ok(pleat_alloc(j.runtime, 1000, 0, &address));
+        assert_ok(pleat_block_of(j.runtime, address, &block));
+        assert_int_equal(block.requested, 1000);
+        assert_ok(pleat_walk(j.runtime, note_requested, &requested));
+        assert_int_equal(requested, 1000);
+        assert_ok(pleat_record_stream(j.runtime, address, 7));
+        assert_ok(pleat__host_stream_hold(&j.vmm, 7));
+        assert_ok(pleat_free(j.runtime, address));
+        pleat_stats after = pleat_stats_of(j.runtime);
+        assert_int_equal(after.waiting_blocks, 1);
+        assert_int_equal(after.live_bytes, before.live_bytes);
+        assert_int_equal(after.requested_bytes, before.requested_bytes);
+        assert_ok(pleat__host_stream_release(&j.vmm, 7));
+        job_stop(&j);
+    }
+}
+
 /* With the guard behind it the size would be a small one. */
 static void canary_makes_no_request_small(void **state)
 {
@@ -181,6 +214,7 @@ int main(void)
         cmocka_unit_test(canary_without_host_memory_leaves_nothing_allocated),
         cmocka_unit_test(canary_sees_writes_past_the_end),
         cmocka_unit_test(canary_sees_writes_after_the_free),
+        cmocka_unit_test(canary_tells_sizes_as_asked_for),
         cmocka_unit_test(canary_makes_no_request_small),
         cmocka_unit_test(canary_must_be_asked_for),
         cmocka_unit_test(canary_runs_on_the_driver),
