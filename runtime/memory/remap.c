@@ -95,15 +95,29 @@ static bool is_busy(const search *s, const pleat__view *view, uint32_t page)
     return !pleat__heap_are_free(s->heap, handle.first, handle.behind, s->zone);
 }
 
-static void count_busy(const search *s, const pleat__view *view)
+static void looked(search *s)
 {
-    uint32_t busy = 0;
+    s->looks -= s->looks != 0;
+}
+
+/* false: of the handles that any stretch of as many granules has as a whole more are in use than
+ * may be exchanged. */
+static bool count_busy(search *s, const pleat__view *view)
+{
+    uint32_t pages = s->granules >> s->heap->pool->occupancy.shift, spare = view->pages - pages;
+    uint32_t busy = 0, needed = 0;
     for (uint32_t i = 0, next; i < view->pages; i = next) {
+        bool is = is_busy(s, view, i);
         next = behind(s, view, i);
         s->busy[i] = busy;
-        busy += is_busy(s, view, i);
+        busy += is;
+        needed += is && i >= spare && next <= pages;
+        looked(s);
+        if (needed > s->most)
+            return false;
     }
     s->busy[view->pages] = busy;
+    return true;
 }
 
 /* The stretch from granule `begin` on, where handles from page `from` on may be exchanged. */
@@ -141,7 +155,8 @@ static bool may_begin_in(const search *s, const pleat__view *view, uint32_t page
 static void look_into(search *s, pleat__view *view)
 {
     uint32_t shift = s->heap->pool->occupancy.shift;
-    count_busy(s, view);
+    if (!count_busy(s, view))
+        return;
     uint64_t all = (uint64_t)view->pages << shift;
     for (uint32_t i = 0, next; ((uint64_t)i << shift) + s->granules <= all; i = next) {
         next = behind(s, view, i);
@@ -164,11 +179,6 @@ static bool may_change(const search *s, const pleat__view *view)
            view->stream == pleat__zone_stream(s->zone) && worth(s, view) != 0;
 }
 
-static void looked(search *s, uint32_t looks)
-{
-    s->looks -= looks < s->looks ? looks : s->looks;
-}
-
 static bool is_passed(const search *s, const pleat__view *view)
 {
     const pleat_vmm *vmm = &s->heap->vmm;
@@ -183,7 +193,7 @@ static pleat__view *first_left(search *s)
     uint32_t count = 0, next = 1;
     pleat__view *view = s->heap->newest;
     for (; view != NULL && s->looks != 0; view = view->older) {
-        looked(s, 1);
+        looked(s);
         if (!may_change(s, view) || ++count != next)
             continue;
         if (is_passed(s, view))
@@ -197,7 +207,6 @@ static pleat__view *first_left(search *s)
 static void consider(search *s, pleat__view *view)
 {
     stretch before = s->best;
-    looked(s, view->maps);
     s->most = worth(s, view);
     if (before.view != NULL && before.handles <= s->most)
         s->most = (int64_t)before.handles - 1;
@@ -215,7 +224,7 @@ static bool find(search *s)
     s->busy = pleat__arena_alloc(heap->arena, (heap->pool->count + 1ull) * sizeof *s->busy);
     s->looks = s->busy != NULL ? LOOKS : 0;
     for (pleat__view *view = first_left(s); view != NULL && s->looks != 0; view = view->older) {
-        looked(s, 1);
+        looked(s);
         if (may_change(s, view))
             consider(s, view);
     }
