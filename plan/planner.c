@@ -45,11 +45,9 @@ static pleat_result note_options(struct planning *planning)
 {
     const pleat_plan_options *o = &planning->options;
     char text[256];
-    int length = pleat__format(text, sizeof text,
-                               "algorithm=%s chunk=%llu seconds=%.9g fold=%s "
-                               "lane-margin=%.9g",
+    int length = pleat__format(text, sizeof text, "algorithm=%s chunk=%llu seconds=%.9g fold=%s",
                                o->algorithm, (unsigned long long)o->chunk_bytes, o->seconds,
-                               o->no_fold ? "no" : "yes", o->lane_margin);
+                               o->no_fold ? "no" : "yes");
     planning->plan->options = pleat__arena_alloc(planning->plan->arena, (size_t)length + 1);
     if (planning->plan->options == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan");
@@ -195,7 +193,7 @@ static pleat_result fill_plan(struct planning *planning)
                                 !is_for_stweaver(&planning->options), plan, &planning->model));
     PLEAT_TRY(pleat__model_max_live(&planning->model, plan, &plan->max_live_bytes));
     pleat__plan_step(planning->watch, "lanes");
-    PLEAT_TRY(pleat__model_add_lanes(&planning->model, planning->options.lane_margin, plan));
+    PLEAT_TRY(pleat__model_add_lanes(&planning->model, plan));
     if (is_for_stweaver(&planning->options))
         PLEAT_TRY(pleat__windows_make(&planning->model, planning->scratch, plan, &planning->lasts));
     PLEAT_TRY(lay_out(planning));

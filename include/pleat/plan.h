@@ -37,7 +37,6 @@ typedef struct pleat_plan_options {
     double seconds;        /* of search for a lower placement, with no_fold alone; 0: one pass.
                               Not a number: the default */
     int no_fold;           /* contiguous placement only */
-    double lane_margin;    /* 0: 1.15 */
     uint32_t device;       /* whose requests; 0 also stands for a trace's only device */
     int no_recipe;         /* lanes for sizes that differ, also where they follow a number */
 } pleat_plan_options;

@@ -10,7 +10,6 @@
 
 #define DEFAULT_CHUNK_BYTES (2u << 20)
 #define DEFAULT_SECONDS     0.5
-#define DEFAULT_LANE_MARGIN 1.15
 #define MOST_SECONDS        86400.0
 
 static pleat_result check(const pleat_plan_options *options)
@@ -22,9 +21,6 @@ static pleat_result check(const pleat_plan_options *options)
     if (!(options->seconds >= 0 && options->seconds <= MOST_SECONDS))
         return pleat__fail(PLEAT_E_INVALID, "%g seconds of search: 0 to %g are possible",
                            options->seconds, MOST_SECONDS);
-    if (!(options->lane_margin >= 1 && options->lane_margin <= 100))
-        return pleat__fail(PLEAT_E_INVALID, "a lane margin of %g: 1 to 100 is possible",
-                           options->lane_margin);
     return PLEAT_OK;
 }
 
@@ -38,7 +34,5 @@ pleat_result pleat__plan_options_read(const pleat_plan_options *options, pleat_p
         out->chunk_bytes = DEFAULT_CHUNK_BYTES;
     if (isnan(out->seconds))
         out->seconds = DEFAULT_SECONDS;
-    if (out->lane_margin == 0)
-        out->lane_margin = DEFAULT_LANE_MARGIN;
     return check(out);
 }

@@ -11,6 +11,9 @@
 /* A pause that stands for: no windows, a lane for each request. */
 #define ALONE 0u
 
+/* What a lane gets beyond its need, at most, in millionths of it (docs/decisions.md, D620). */
+#define MARGIN 150000u
+
 /* A dynamic slot that is freed within an iteration. */
 typedef struct member {
     uint32_t slot;
@@ -25,7 +28,6 @@ typedef struct lane_job {
     const uint64_t *sizes;
     uint32_t profiles;
     uint32_t dynamic;
-    uint64_t margin; /* beyond the size, in millionths */
     member *members;
     uint32_t count;
     uint64_t *keys; /* by member or event */
@@ -190,7 +192,7 @@ static void group(lane_job *job, uint32_t pause)
  * everywhere. */
 static uint64_t with_margin(const lane_job *job, uint64_t least, uint64_t most)
 {
-    uint64_t millionths = job->margin;
+    uint64_t millionths = MARGIN;
     if (job->profiles > 1) {
         uint64_t unit = most / 1000000 + 1;
         uint64_t spread = (most - least) / unit / job->profiles;
@@ -350,13 +352,9 @@ static pleat_result make_lanes(lane_job *job)
 }
 
 pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes, uint32_t profiles,
-                               double margin, pleat__arena *scratch, pleat__item **items)
+                               pleat__arena *scratch, pleat__item **items)
 {
-    lane_job job = {.plan = plan,
-                    .scratch = scratch,
-                    .sizes = sizes,
-                    .profiles = profiles,
-                    .margin = (uint64_t)((margin - 1) * 1e6)};
+    lane_job job = {.plan = plan, .scratch = scratch, .sizes = sizes, .profiles = profiles};
     pleat_result result = make_lanes(&job);
     free_job(&job);
     if (result != PLEAT_OK) {

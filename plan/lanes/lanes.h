@@ -17,7 +17,7 @@
  * iteration.
  *
  * MARGIN
- * Given by how much the profiles differ, and never more than the option says: a lane whose need was
+ * Given by how much the profiles differ, and never more than 15 % of the need: a lane whose need was
  * the same in all of them gets none, one seen once gets all of it.
  */
 #ifndef PLEAT_PLAN_LANES_LANES_H
@@ -32,8 +32,8 @@
  * placed: the lanes as items. PLEAT_E_NO_MEMORY; PLEAT_E_INPUT: a profile's add up to 2^62 bytes.
  */
 PLEAT_NODISCARD pleat_result pleat__lanes_make(pleat_plan *plan, const uint64_t *sizes,
-                                               uint32_t profiles, double margin,
-                                               pleat__arena *scratch, pleat__item **items);
+                                               uint32_t profiles, pleat__arena *scratch,
+                                               pleat__item **items);
 
 /* A request within a lane: positions of one iteration; with end <= begin it wraps around. */
 typedef struct pleat__lane_request {

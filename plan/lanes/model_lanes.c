@@ -41,7 +41,7 @@ static pleat_result append_lanes(pleat__model *model, const pleat_plan *plan,
     return PLEAT_OK;
 }
 
-pleat_result pleat__model_add_lanes(pleat__model *model, double margin, pleat_plan *plan)
+pleat_result pleat__model_add_lanes(pleat__model *model, pleat_plan *plan)
 {
     uint32_t profiles = model->iteration.profile_count + 1, dynamic = pleat__dynamic_requests(plan);
     if (dynamic == 0)
@@ -52,7 +52,7 @@ pleat_result pleat__model_add_lanes(pleat__model *model, double margin, pleat_pl
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u dynamic requests", dynamic);
     pleat__item *lanes = NULL;
     fill_sizes(model, plan, sizes);
-    pleat_result result = pleat__lanes_make(plan, sizes, profiles, margin, model->arena, &lanes);
+    pleat_result result = pleat__lanes_make(plan, sizes, profiles, model->arena, &lanes);
     if (result == PLEAT_OK)
         result = append_lanes(model, plan, lanes);
     pleat__arena_free(model->arena, lanes);

@@ -59,8 +59,7 @@ PLEAT_NODISCARD pleat_result pleat__model_take_chances(const pleat__model *model
 
 /* model_lanes.c: makes the plan's lanes for its dynamic slots and adds them to the problem, as
  * items from model->item_count on. */
-PLEAT_NODISCARD pleat_result pleat__model_add_lanes(pleat__model *model, double margin,
-                                                    pleat_plan *plan);
+PLEAT_NODISCARD pleat_result pleat__model_add_lanes(pleat__model *model, pleat_plan *plan);
 /* The most that is live in the steady iteration, with the sizes that its dynamic requests had in
  * whichever profile that is most with: the lanes have room for each. */
 PLEAT_NODISCARD pleat_result pleat__model_max_live(const pleat__model *model,

@@ -10,12 +10,12 @@
  */
 #include <plan/sizes/planner_internal.h>
 
-#include <internal/format.h>
 #include <plan/base/options.h>
 #include <plan/lanes/lanes.h>
 #include <plan/sizes/layout.h>
 #include <plan/sizes/recipe.h>
 #include <plan/sizes/sums.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --- the recipe --------------------------------------------------------------------------------*/
@@ -254,8 +254,7 @@ static pleat_result make_lanes(pleat__planning *p)
         rank++;
     }
     pleat__item *items = NULL;
-    pleat_result result = pleat__lanes_make(p->plan, sizes, p->profile_count,
-                                            p->plan_options.lane_margin, p->scratch, &items);
+    pleat_result result = pleat__lanes_make(p->plan, sizes, p->profile_count, p->scratch, &items);
     pleat__arena_free(p->scratch, items);
     pleat__arena_free(p->scratch, sizes);
     return result;
@@ -330,8 +329,7 @@ static pleat_result note_options(pleat__planning *p)
 {
     char text[160];
     int length =
-        pleat__format(text, sizeof text, "elastic chunk=%llu lane-margin=%.9g",
-                      (unsigned long long)p->plan->chunk_bytes, p->plan_options.lane_margin);
+        snprintf(text, sizeof text, "elastic chunk=%llu", (unsigned long long)p->plan->chunk_bytes);
     p->plan->options = pleat__arena_alloc(p->plan->arena, (size_t)length + 1);
     if (p->plan->options == NULL)
         return pleat__no_recipe(p);

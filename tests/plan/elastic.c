@@ -250,22 +250,6 @@ static job six_iterations(test_random *random)
     return j;
 }
 
-static void options_of_a_recipe_are_noted_alike_in_every_locale(void **state)
-{
-    (void)state;
-    test_random random = test_random_begin(__func__, 0x0e9);
-    job j = six_iterations(&random);
-    test_commas_begin();
-    const pleat_trace *trace = trace_of(&j);
-    const pleat__elastic_options options = {.plan = &small_chunks};
-    pleat_plan *plan;
-    assert_ok(pleat__elastic_plan_make(&trace, 1, &options, NULL, NULL, &plan));
-    assert_non_null(strstr(plan->options, "lane-margin=1.15"));
-    test_commas_end();
-    pleat_plan_free(plan);
-    pleat_trace_free((pleat_trace *)trace);
-}
-
 /* A request that has not what its function gives at the recorded iteration's x. */
 static void recipe_is_held_against_each_size_of_the_trace(void **state)
 {
@@ -799,7 +783,6 @@ int main(void)
         cmocka_unit_test(persistent_places_are_the_same_at_a_small_x),
         cmocka_unit_test(instance_has_the_sizes_of_a_trace_at_its_x),
         cmocka_unit_test(one_trace_of_several_x_makes_a_recipe),
-        cmocka_unit_test(options_of_a_recipe_are_noted_alike_in_every_locale),
         cmocka_unit_test(recipe_is_held_against_each_size_of_the_trace),
         cmocka_unit_test(batches_that_double_in_one_trace_make_a_recipe),
         cmocka_unit_test(trace_that_had_another_x_changes),

@@ -644,7 +644,7 @@ static void lanes_that_overflow_are_refused(void **state)
                                               .lane = PLEAT__NO_LANE};
         sizes[i] = PLEAT__SIZE_MOST;
     }
-    assert_result(pleat__lanes_make(plan, sizes, 1, 1.15, arena, &items), PLEAT_E_INPUT);
+    assert_result(pleat__lanes_make(plan, sizes, 1, arena, &items), PLEAT_E_INPUT);
     assert_null(items);
     pleat_plan_free(plan);
 }

@@ -451,9 +451,6 @@ static void planner_refuses_bad_options(void **state)
     bad.seconds = -1;
     assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_INVALID);
     bad = good;
-    bad.lane_margin = 0.5;
-    assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_INVALID);
-    bad = good;
     bad.size = 8;
     assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_ABI);
     pleat_trace_free(trace);
@@ -489,7 +486,6 @@ static void planner_notes_options_alike_in_every_locale(void **state)
     test_commas_begin();
     assert_ok(pleat_plan_make(trace, NULL, &plan));
     assert_non_null(strstr(plan->options, "seconds=0.5 "));
-    assert_non_null(strstr(plan->options, "lane-margin=1.15"));
     pleat_plan_free(plan);
     test_commas_end();
     pleat_trace_free(trace);
