@@ -17,8 +17,8 @@
  * iteration.
  *
  * MARGIN
- * Given by how much the profiles differ, and never more than 15 % of the need: a lane whose need was
- * the same in all of them gets none, one seen once gets all of it.
+ * Given by how much the profiles differ, and never more than 15 % of the need: a lane whose need
+ * was the same in all of them gets none, one seen once gets all of it.
  */
 #ifndef PLEAT_PLAN_LANES_LANES_H
 #define PLEAT_PLAN_LANES_LANES_H

@@ -30,6 +30,19 @@ class Mutants(unittest.TestCase):
         done = run("--check")
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
+    def test_a_change_that_does_not_compile_is_told(self):
+        sys.path.insert(0, str(ROOT / "tools"))
+        tools = runpy.run_path(PROGRAM)
+        source = "plan/model/unroll.c"
+        words = ["cc", "-std=c17", "-D_GNU_SOURCE", "-Wall", "-Werror", "-I%s" % ROOT, "-I%s/include" % ROOT]
+        # Well; with a name that there is not; with a function that nothing calls any more.
+        for new, said in (("is_possible(plan)", None), ("possible(plan)", "made-up does not compile"),
+                          ("true", "made-up does not compile")):
+            mutant = tools["Mutant"]("made-up", "", source, "plan->chunk_bytes && is_possible(plan)",
+                                     "plan->chunk_bytes && " + new, "")
+            found = tools["uncompilable"](mutant, {source: [*words, "-o", "unroll.o", "-c", source]})
+            self.assertEqual(found and found.split(":")[0], said, found)
+
     def test_there_are_thirty_and_some_of_every_rule(self):
         rows = self.rows()
         self.assertGreaterEqual(len(rows), 30)

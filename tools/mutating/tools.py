@@ -45,7 +45,7 @@ MUTANTS = (
     ("recompute-cut", "an iteration that the recording's end cuts is not the one that is looked at",
      "tools/analysis/recompute.c", "before == 0 || passes >= r->pass_count", "before == 0 || passes > 0", "explain_budget"),
     ("recompute-torn", "a last iteration whose last second run has no end is none to choose by",
-     "tools/analysis/recompute.c", "passes = r->pass_count - ends_within(r)", "passes = r->pass_count", "explain_budget"),
+     "tools/analysis/recompute.c", "passes = r->pass_count - ends_within(r)", "passes = r->pass_count - 0 * ends_within(r)", "explain_budget"),
     ("nothing-grows", "where nothing shows what grows no growth is told",
      "tools/analysis/fit.c", "any ? SCALE_MOST * f->own : f->own", "SCALE_MOST * f->own", "explain"),
     ("trial-left", "a plan that is left on its own recording is not followed",
