@@ -35,7 +35,7 @@ static pleat_result read_options(struct planning *planning, const pleat_plan_opt
     PLEAT_TRY(pleat__plan_options_read(options, &planning->options));
     if (!pleat__algorithm_find(planning->options.algorithm, &planning->algorithms))
         return pleat__fail(PLEAT_E_INVALID,
-                           "no algorithm '%s': auto, size, area, lifetime, sweep, stweaver or "
+                           "no algorithm '%s': auto, size, lifetime, sweep, stweaver or "
                            "search",
                            planning->options.algorithm);
     return PLEAT_OK;

@@ -31,7 +31,7 @@ typedef struct pleat_plan pleat_plan;
 
 typedef struct pleat_plan_options {
     uint32_t size;         /* sizeof(pleat_plan_options) */
-    const char *algorithm; /* NULL: "auto". Of contiguous placement: "size", "area", "lifetime",
+    const char *algorithm; /* NULL: "auto". Of contiguous placement: "size", "lifetime",
                               "sweep", "stweaver"; "search" with no_fold alone */
     uint64_t chunk_bytes;  /* 0: 2 MiB */
     double seconds;        /* of search for a lower placement, with no_fold alone; 0: one pass.

@@ -1,5 +1,5 @@
 /*
- * greedy.c: the greedy algorithms of the portfolio: orders by size, area and lifetime
+ * greedy.c: the greedy algorithms of the portfolio: orders by size and by lifetime
  * (timeline.c) and two-ended sweeps (sweep.c), each with the parameters worth trying.
  *
  * Two-ended sweeps: what lives at least as long as a quantile of all lifetimes goes low, the rest
@@ -26,14 +26,6 @@ static uint64_t key_size(const pleat__strip *strip, const pleat__span *span)
 {
     (void)strip;
     return ~span->size;
-}
-
-static uint64_t key_area(const pleat__strip *strip, const pleat__span *span)
-{
-    uint64_t area;
-    if (!pleat__mul(span->size / PLEAT__ALIGNMENT + 1, pleat__span_life(strip, span), &area))
-        area = UINT64_MAX;
-    return ~area;
 }
 
 static uint64_t key_life(const pleat__strip *strip, const pleat__span *span)
@@ -91,11 +83,6 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
 pleat_result pleat__place_size(pleat__placing *placing, uint64_t *height, uint64_t *work)
 {
     return place_by(placing, PLEAT__ALGORITHM_size, key_size, height, work);
-}
-
-pleat_result pleat__place_area(pleat__placing *placing, uint64_t *height, uint64_t *work)
-{
-    return place_by(placing, PLEAT__ALGORITHM_area, key_area, height, work);
 }
 
 pleat_result pleat__place_lifetime(pleat__placing *placing, uint64_t *height, uint64_t *work)

@@ -26,7 +26,6 @@ static const struct {
     {PLEAT__ALGORITHM_sweep, UINT32_MAX, pleat__place_sweep},
     {PLEAT__ALGORITHM_size, 500000, pleat__place_size},
     {PLEAT__ALGORITHM_lifetime, 100000, pleat__place_lifetime},
-    {PLEAT__ALGORITHM_area, 100000, pleat__place_area},
     {PLEAT__ALGORITHM_stweaver, 15000, pleat__place_stweaver},
     {PLEAT__ALGORITHM_search, UINT32_MAX, pleat__place_search},
 };

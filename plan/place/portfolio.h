@@ -12,7 +12,6 @@
 /* X(name, text): every algorithm; `auto` tries all of them. */
 #define PLEAT__ALGORITHMS(X)                                                                       \
     X(size, "largest first, lowest gap")                                                           \
-    X(area, "largest size times lifetime first, lowest gap")                                       \
     X(lifetime, "longest-lived first, lowest gap")                                                 \
     X(sweep, "in order of birth or death, long-lived low, short-lived high")                       \
     X(stweaver, "groups by phase and size, memory layers")                                         \
@@ -87,7 +86,6 @@ static inline uint32_t pleat__span_life(const pleat__strip *strip, const pleat__
 typedef pleat_result (*pleat__place_step)(pleat__placing *placing, uint64_t *height,
                                           uint64_t *work);
 pleat_result pleat__place_size(pleat__placing *placing, uint64_t *height, uint64_t *work);
-pleat_result pleat__place_area(pleat__placing *placing, uint64_t *height, uint64_t *work);
 pleat_result pleat__place_lifetime(pleat__placing *placing, uint64_t *height, uint64_t *work);
 pleat_result pleat__place_sweep(pleat__placing *placing, uint64_t *height, uint64_t *work);
 pleat_result pleat__place_stweaver(pleat__placing *placing, uint64_t *height, uint64_t *work);

@@ -1,5 +1,5 @@
 /*
- * timeline.c: see timeline.h. First fit over spans ordered by size, area or lifetime is one of
+ * timeline.c: see timeline.h. First fit over spans ordered by size or lifetime is one of
  * the classical greedy algorithms for dynamic storage allocation (Sekiyama et al. 2018,
  * "Profile-guided memory optimization for deep neural networks"; Pisarchyk and Lee 2020,
  * "Efficient memory management for deep neural net inference"). Asking a tree of lifetimes for each

@@ -126,7 +126,7 @@ class Options(unittest.TestCase):
             ("bench alloc", "--live", "1,1,1,1,1,1,1,1,1", "at most 8 whole numbers"),
             ("bench pause", "--pin", "3MiB", "a multiple of 2 MiB"),
             ("bench vmm", "--stream", "33MiB", "a multiple of 32 MiB"),
-            ("plan", "--algorithm", "foo", "no algorithm 'foo'; there are: auto size area lifetime sweep stweaver search"),
+            ("plan", "--algorithm", "foo", "no algorithm 'foo'; there are: auto size lifetime sweep stweaver search"),
             ("plan", "--algorithm", "sweeep", "did you mean 'sweep'?"),
             ("plan", "--algorithm", "atuo", "did you mean 'auto'?"),
             ("plan", "--x", "2,4", "--x has 2 numbers for 1 trace"),

@@ -69,7 +69,7 @@ class Plan(here.Folder):
     def test_every_algorithm_places_the_job(self):
         # Whether a plan pays is tried elsewhere, and takes half of the time.
         best = self.planned(JOB, "--no-fold", "--no-replay", "--seconds", 0)
-        for name in ["size", "area", "lifetime", "sweep", "stweaver"]:
+        for name in ["size", "lifetime", "sweep", "stweaver"]:
             plan = self.planned(JOB, "--no-fold", "--no-replay", "--seconds", 0, "--algorithm", name)
             self.assertEqual(plan["algorithm"], name)
             self.assertEqual(plan["alias_maps"], 0)
@@ -356,7 +356,7 @@ class Plan(here.Folder):
         self.assertGreaterEqual(told["contiguous_ratio"], 1)
         text = pleat("plan", drawn, "--no-replay").stdout
         self.assertRegex(text, r"(?m)^with it, contiguous, before folding .* 1\.\d+$")
-        self.assertNotRegex(text, r"(?m)^(size|area|lifetime|sweep|stweaver|search) .* 0\.\d+$")
+        self.assertNotRegex(text, r"(?m)^(size|lifetime|sweep|stweaver|search) .* 0\.\d+$")
 
     def taken(self, *arguments):
         return json.loads(pleat("replay", *arguments, "--json").stdout)["peak_physical_bytes"]

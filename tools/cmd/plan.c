@@ -679,7 +679,7 @@ int cli_plan(int argc, char **argv)
         OPTION_FILE('o', "output", &arguments.output, "PLAN", "the file to write"),
         OPTION_TEXT('a', "algorithm", &wanted->algorithm, "NAME",
                     "contiguous placement: auto (the best of all), or one of\n"
-                    "size, area, lifetime, sweep, stweaver; with --no-fold: search"),
+                    "size, lifetime, sweep, stweaver; with --no-fold: search"),
         OPTION_NUMBER('s', "seconds", &wanted->seconds, "N", 0, 86400,
                       "with --no-fold: search for a lower placement, about as long\n"
                       "(0.5); 0: one pass"),
