@@ -429,6 +429,27 @@ static void a_second_number_by_chance_is_none(void **state)
                       8);
 }
 
+/* About as many tokens in each iteration, of 1 to 1,024 samples: the most samples of the greatest
+ * length have 680 times as many as were recorded. */
+static void two_numbers_that_make_far_more_together_are_none(void **state)
+{
+    (void)state;
+    const uint64_t us[] = {1, 32, 1024, 512}, vs[] = {1024, 32, 1, 3};
+    enum { PROFILES = sizeof us / sizeof *us, COUNT = 30 };
+    kind kinds[COUNT];
+    pleat__arena *arena;
+    pleat__fit fit;
+    for (uint32_t i = 0; i < COUNT; i++)
+        kinds[i] = i < 20   ? (kind){.product = 512 * (i + 1)}
+                   : i < 26 ? (kind){.squares = 512 * i}
+                            : (kind){.linear = 512 * i};
+    assert_ok(pleat__arena_create(&arena));
+    uint64_t *sizes = table_of(kinds, COUNT, us, vs, PROFILES, arena);
+    assert_ok(pleat__fit_make(sizes, PROFILES, COUNT, NULL, arena, &fit));
+    assert_int_equal(fit.parameters, 1);
+    pleat__arena_destroy(arena);
+}
+
 static void names_out_of_proportion_are_refused(void **state)
 {
     (void)state;
@@ -528,6 +549,7 @@ int main(void)
         cmocka_unit_test(many_sizes_are_fitted_in_time),
         cmocka_unit_test(a_second_number_by_chance_is_none),
         cmocka_unit_test(two_numbers_whose_product_is_too_large_are_none),
+        cmocka_unit_test(two_numbers_that_make_far_more_together_are_none),
         cmocka_unit_test(names_out_of_proportion_are_refused),
         cmocka_unit_test(shapes_at_many_times_x_are_laid_rightly),
     };
