@@ -271,6 +271,51 @@ assert torch.func.hessian(lambda x: (x ** 3).sum())(torch.ones(3, device="cuda")
 assert spoken.grad.record_stream(torch.cuda.Stream()) is None
 """
 
+# Sequences of different lengths, which are on the host, and recurrent cells with biases and without.
+SEQUENCES = """
+import torch
+from torch.nn import functional
+from torch.nn.utils import rnn
+MIB = 1 << 20
+x = torch.randn(4, 9, MIB // 4, device="cuda", requires_grad=True)
+before = torch.cuda.memory_allocated()
+packed = rnn.pack_padded_sequence(x, torch.tensor([9, 5, 2, 2]), batch_first=True)
+assert torch.cuda.memory_allocated() - before == 18 * MIB and packed.data.shape == (18, MIB // 4)
+assert packed.batch_sizes.tolist() == [4, 4, 2, 2, 2, 1, 1, 1, 1]
+padded, lengths = rnn.pad_packed_sequence(packed, batch_first=True)
+assert padded.shape == x.shape and lengths.tolist() == [9, 5, 2, 2]
+padded.sum().backward()
+assert x.grad.shape == x.shape
+with torch.inference_mode():
+    assert rnn.pack_sequence([x[0, :4], x[0, :7]], enforce_sorted=False).data.shape == (11, MIB // 4)
+rows = torch.randn(3, 4, device="cuda")
+with torch.backends.cudnn.flags(enabled=False):
+    for kind in torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN:
+        for bias in True, False:
+            layer = kind(4, 6, 2, bias=bias, bidirectional=True).cuda()
+            made = layer(rnn.pack_padded_sequence(rows[None].expand(5, 3, 4), torch.tensor([5, 4, 1])))[0]
+            assert made.data.shape == (10, 12), made.data.shape
+            made.data.sum().backward()
+            assert all(one.grad.shape == one.shape for one in layer.parameters())
+for bias in True, False:
+    cell = torch.nn.GRUCell(4, 6, bias=bias).cuda()
+    cell(rows)  # cuBLAS's workspace
+    before = torch.cuda.memory_allocated()
+    state = cell(rows)
+    # What it returns, the zeros that it begins with, both sums of gates, and what backward needs of it.
+    assert state.shape == (3, 6) and torch.cuda.memory_allocated() - before == 5 * 512
+    state.sum().backward()
+    assert all(one.grad.shape == one.shape for one in cell.parameters())
+    del cell, state
+scores = torch.randn(50, 4, 20, device="cuda", requires_grad=True)
+targets = torch.randint(1, 20, (4, 10), device="cuda")
+for lengths in ([50] * 4, [10] * 4), (torch.full((4,), 50), torch.full((4,), 10)):
+    for reduction in "none", "mean", "sum":
+        loss = functional.ctc_loss(scores.log_softmax(2), targets, *lengths, reduction=reduction)
+        assert loss.is_cuda
+        loss.sum().backward()
+"""
+
 
 @unittest.skipIf(torch is None or torch.version.cuda is None, "no torch with CUDA")
 @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
@@ -294,6 +339,9 @@ class Programs(unittest.TestCase):
 
     def test_what_lives_is_counted_as_long(self):
         self.runs(LIVES)
+
+    def test_sequences_have_lengths_of_their_own(self):
+        self.runs(SEQUENCES)
 
     @unittest.skipUnless(torch and torch.distributed.is_available(), "no torch.distributed")
     def test_flat_parameters_are_moved(self):

@@ -432,6 +432,8 @@ for name, use in (("aten.gru", lambda: torch.nn.GRU(8, 8).cuda()(x)),
                   ("of a sparse tensor", lambda: torch.zeros(3, 3, device="cuda", layout=torch.sparse_coo)),
                   ("of a sparse tensor", lambda: torch.nn.Embedding(9, 8, sparse=True).cuda()(
                       torch.tensor([1], device="cuda")).sum().backward()),
+                  ("a sparse tensor of aten._embedding_bag", lambda: torch.nn.EmbeddingBag(9, 8, sparse=True).cuda()(
+                      torch.tensor([[1]], device="cuda")).sum().backward()),
                   ("the lazy module LazyLinear", lambda: torch.nn.Sequential(torch.nn.LazyLinear(8)).cuda()),
                   ("a CUDA graph (torch.cuda.graph", lambda: torch.cuda.graph(torch.cuda.CUDAGraph()).__enter__()),
                   ("a CUDA graph (torch.cuda.graph", lambda: torch.cuda.make_graphed_callables(torch.nn.Linear(8, 8).cuda(), (x,))),

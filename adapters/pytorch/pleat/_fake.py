@@ -23,6 +23,9 @@ from . import (_checkpoints, _collectives, _contents, _data, _ends, _errors, _re
 MIB = 1 << 20
 # Of aten's operators those of recurrent layers.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+# Those that are made of others for all devices and have a gradient of their own. What they are made of reads the lengths,
+# which are on the host.
+MADE_OF_OTHERS = ("_pack_padded_sequence",)
 # Of aten's operators those that ask torch for cuBLAS's handle, which has a workspace.
 MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_addmm_activation", "addmv", "mv")
 REAL_BYTES_MOST = MIB  # of a tensor that is made on the host
@@ -302,6 +305,9 @@ def watching(torch, recorder):
             if kind.is_composite:  # In inference mode nobody has made the operators of it that run.
                 with self:
                     return do_parts(torch, function, args, kwargs)
+            if kind.name in MADE_OF_OTHERS:
+                with self:
+                    return function._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
             counts()
             with recorder.lock:  # What is known of contents, and their generator, are of all threads.
                 return self.on_device(function, args, kwargs, given, real)
@@ -363,6 +369,8 @@ def watching(torch, recorder):
                     result = function(*given[0], **given[1])
             except depends:
                 return contents.shaped(function, args, kwargs) if function._schema.returns else None
+            if are_sparse(_contents.leaves((result,), [])):
+                raise _contents.Refused("a sparse tensor of %s" % function)
             contents.follow(function, args, kwargs, result)
             return result
 
@@ -439,6 +447,23 @@ def watch_recurrent(torch, fake_type):
         for function in (getattr(getattr(torch.ops.aten, name), overload) for overload in ("input", "data")):
             for key in ("CUDA", "AutogradCUDA"):
                 layers.impl(function.name(), lambda *args, function=function: do_parts(torch, function, args, {}), key)
+
+    # torch tells what its cell of an LSTM returns without contents, and not what this one does.
+    def gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
+        return torch.empty_like(hx, memory_format=torch.contiguous_format), hx.new_empty(hx.size(0), 5 * hx.size(1))
+
+    def gru_cell_backward(grad_hy, workspace, has_bias):
+        rows, gates = grad_hy.size(0), 3 * grad_hy.size(1)
+        biases = [workspace.new_empty(gates) if has_bias else None for _ in range(2)]
+        return (workspace.new_empty(rows, gates), workspace.new_empty(rows, gates),
+                torch.empty_like(grad_hy, memory_format=torch.contiguous_format), *biases)
+
+    # Where layers have no biases torch asks these for their device.
+    shapes = torch._meta_registrations
+    check = shapes.rnn_cell_checkSizes
+    shapes.rnn_cell_checkSizes = lambda *given: None if given[2] is None else check(*given)
+    layers.impl("_thnn_fused_gru_cell", gru_cell, "Meta")
+    layers.impl("_thnn_fused_gru_cell_backward", gru_cell_backward, "Meta")
     base = torch.nn.RNNBase
     flatten = base.flatten_parameters
 
@@ -446,6 +471,20 @@ def watch_recurrent(torch, fake_type):
         return None if any(isinstance(one, fake_type) for one in self.parameters(recurse=False)) else flatten(self)
 
     base.flatten_parameters = flatten_parameters
+
+
+def take_lengths(torch):
+    """Of ctc_loss on the GPU torch reads lengths that are on the host, but not beside tensors without contents."""
+    own = torch.ctc_loss
+
+    @functools.wraps(own)
+    def ctc_loss(log_probs, targets, *more, **named):
+        def there(leaf):
+            return leaf.to(log_probs.device) if isinstance(leaf, torch.Tensor) else leaf
+
+        return own(log_probs, targets, *map(there, more), **{name: there(leaf) for name, leaf in named.items()})
+
+    torch.ctc_loss = ctc_loss
 
 
 def refuse_graphs(torch):
@@ -504,6 +543,7 @@ def begin(folder):
                  % torch.__version__)
     _errors.stand(torch)
     watch_recurrent(torch, FakeTensor)
+    take_lengths(torch)
     refuse_graphs(torch)
     fuse_nothing(torch)
     torch.backends.mha.set_fastpath_enabled(False)  # which makes nested tensors of padded ones
