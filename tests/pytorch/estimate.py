@@ -28,7 +28,7 @@ MIB = 1 << 20
 COUNTS = """
 import signal, sys, time
 had = []
-for number in signal.SIGINT, signal.SIGTERM:
+for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
     signal.signal(number, lambda number, frame: had.append(number))
 print("ready", flush=True)
 end = time.monotonic() + 10
@@ -436,12 +436,28 @@ class Command(unittest.TestCase):
             group(begun, number)
 
         for send in alone, group, first_alone:
-            for number, code in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)):
+            for number, code in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
                 with begin(sys.executable, "-c", COUNTS, stderr=subprocess.PIPE, start_new_session=True) as begun:
                     self.assertEqual(begun.stdout.readline(), "ready\n")
                     send(begun, number)
                     self.assertEqual(begun.communicate(timeout=20)[0], "%d\n" % number, send)
                     self.assertEqual(begun.returncode, code, send)
+
+    @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
+    def test_a_terminal_that_goes_leaves_nothing_and_what_nohup_began_goes_on(self):
+        waits = "import sys; print('ready', flush=True); sys.stdin.readline(); print('on')"
+        for nohup in (), ("nohup",):
+            with tempfile.TemporaryDirectory() as folder:
+                begun = subprocess.Popen([*nohup, sys.executable, "-m", "pleat.estimate", "--", sys.executable, "-c", waits],
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                         start_new_session=True,
+                                         env=dict(os.environ, PYTHONPATH=str(ADAPTER), TMPDIR=folder))
+                self.assertEqual(begun.stdout.readline(), "ready\n")
+                os.killpg(begun.pid, signal.SIGHUP)
+                said, _ = begun.communicate("\n", timeout=20)
+                # Without a tensor on the GPU it ends with 1.
+                self.assertEqual((said, begun.returncode), ("on\n", 1) if nohup else ("", 129))
+                self.assertEqual(os.listdir(folder), [])
 
     @unittest.skipUnless(os.environ.get("PLEAT_NO_GPU"), "$PLEAT_NO_GPU names no library")
     def test_a_program_in_a_group_of_its_own_has_the_groups_signal(self):

@@ -13,10 +13,12 @@ import subprocess
 import sys
 import time
 
-WAITED = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
+# What ends a command. A terminal that goes sends SIGHUP, but to nothing that `nohup` has begun.
+ENDING = {signal.SIGTERM} | ({signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else set())
+WAITED = {signal.SIGINT, signal.SIGCHLD} | ENDING
 INTERRUPTED = 128 + signal.SIGINT  # as a shell says it
 GROUP = 0.2  # seconds in which a signal has come to all of a group, where `timeout` sends it to one of it first
-GRACE = 5  # seconds that a program has to end by SIGTERM
+GRACE = 5  # seconds that a program has to end by what ends the command
 
 
 def restore_ignored():
@@ -88,7 +90,8 @@ def is_apart(program):
 
 
 def waited_for(program, witness):
-    """Waits for a program's end, with WAITED blocked; whether a SIGINT came before. A SIGTERM ends this process."""
+    """Waits for a program's end, with WAITED blocked; whether a SIGINT came before. What is to end this
+    process does."""
     interrupted = False
     while program.poll() is None:
         number = signal.sigwait(WAITED)
@@ -96,7 +99,7 @@ def waited_for(program, witness):
             continue
         if not witness.has_had(number) or is_apart(program):
             program.send_signal(number)
-        if number == signal.SIGTERM:
+        if number in ENDING:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 program.wait(GRACE)
             end(number)
@@ -147,6 +150,12 @@ def run_apart(words, **named):
 
 def end(number, frame=None):
     sys.exit(128 + number)
+
+
+def end_in_order():
+    """From now on what ends this process has it remove what it made."""
+    for number in ENDING:
+        signal.signal(number, end)
 
 
 def ending_by_interrupts(main):

@@ -263,7 +263,7 @@ def main(arguments=None):
     program = run.program_of(options.program[0], "estimate")
     run.warn_of_deaf_flag(options.program, "estimate")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it begins in the background of a script
-    signal.signal(signal.SIGTERM, _signals.end)
+    _signals.end_in_order()
     with tempfile.TemporaryDirectory(prefix="pleat-estimate-") as folder:
         interrupted, code = run_program([program, *options.program[1:]], environment(options, os.environ, folder))
         left_nothing = len(list(pathlib.Path(folder).glob("*.begun")))

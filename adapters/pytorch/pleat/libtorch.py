@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import signal
 import sys
 
 from . import UnavailableError, _plans, _shim, _signals, run
@@ -71,7 +70,7 @@ def main(arguments=None):
         version(folder)
     except UnavailableError as problem:
         run.fail(BAD_FILE, str(problem), "libtorch")
-    signal.signal(signal.SIGTERM, _signals.end)
+    _signals.end_in_order()
     try:
         line = command(folder, output)
         _shim.compile_with(line, _signals.run_apart)
