@@ -14,6 +14,7 @@ import sys
 import types
 import unittest
 import warnings
+import weakref
 from unittest import mock
 
 import recompute_parts  # first: it knows where the package is
@@ -198,24 +199,141 @@ class Training(Trainer):
         self.assertEqual(self.train(model, made)[0], self.train(alone, None)[0])
         self.assertEqual([block.alone for block in made.blocks.values()], [False] + [True] * 3)
 
-    def test_a_block_that_puts_something_into_a_list_is_left_alone(self):
-        class Lists(Net):
-            def forward(self, x):
-                found = []
-                for layer in self.layers:
-                    x = layer(x, found=found)
-                return self.head(x) + sum(found)
+    def test_a_second_run_finds_what_it_was_called_with_as_the_first_did(self):
+        class Graph:
+            """As PyTorch Geometric has them: what it has is in a store's mapping, and it can be called."""
 
-        class Listing(Layer):
-            def forward(self, x, found):
-                x = super().forward(x)
-                found.append(x.mean())
+            def __init__(self, x):
+                vars(self)["store"] = types.SimpleNamespace(mapping={"x": x})
+
+            def __call__(self):
+                return self.x
+
+            x = property(lambda self: self.store.mapping["x"],
+                         lambda self, value: self.store.mapping.__setitem__("x", value))
+
+        def appended(run, held):
+            held.append(run(held[-1]) * len(held))
+
+        def taken(run, held):
+            held.insert(0, run(held.pop()))
+
+        def under_a_name(run, held):
+            held["x"] = run(held["x"])
+            held["seen"] = held.get("seen", 0) + 1
+
+        def as_attribute(run, held):
+            held.x = run(held.x)
+
+        class Holding(Layer):
+            def forward(self, held):
+                self.passes(super().forward, held)
+
+        class Holds(Net):
+            def forward(self, x):
+                held = self.begin(x)
+                for layer in self.layers:
+                    layer(held)
+                return self.head(self.end(held))
+
+        for passes, begin, end in ((appended, lambda x: [x], sum), (taken, lambda x: [x], sum),
+                                   (under_a_name, lambda x: {"x": x}, lambda held: held["x"]),
+                                   (as_attribute, lambda x: types.SimpleNamespace(x=x), lambda held: held.x),
+                                   (as_attribute, Graph, lambda held: held.x)):
+            with self.subTest(passes.__name__):
+                model = Holds(Holding)
+                model.begin, model.end = begin, end
+                for layer in model.layers:
+                    layer.passes = passes
+                self.same(model)
+                self.assertEqual([layer.calls for layer in model.layers], [12, 8, 12, 8])
+
+    def test_a_block_that_writes_into_a_tensor_of_what_it_is_called_with_is_refused_once(self):
+        class Halves(Layer):
+            def forward(self, x, held):
+                held.scale.mul_(0.5)
+                return super().forward(x) * held.scale
+
+        class Holds(Net):
+            def forward(self, x):
+                held = types.SimpleNamespace(scale=torch.ones(()))
+                for layer in self.layers:
+                    x = layer(x, held)
+                return self.head(x)
+
+        model = Holds(Halves)
+        made, _ = self.recompute()
+        with self.assertRaisesRegex(RuntimeError, "Halves changes in place what it is called with"):
+            model(torch.ones(2, 16)).sum().backward()
+        self.assertTrue(all(block.alone for block in made.blocks.values()))
+
+    def test_a_second_run_finds_a_blocks_attributes_as_the_first_did(self):
+        class Averages(Layer):
+            """What it keeps is in no buffer."""
+
+            def __init__(self):
+                super().__init__()
+                self.average, self.counts, self.inner.seen, self.aux = torch.zeros(16), {"all": 0}, [], None
+
+            def forward(self, x):
+                self.average = 0.9 * self.average + 0.1 * x.detach().mean(0)
+                self.counts["all"] += 1
+                self.inner.seen.append(self.average.sum().item())
+                x = super().forward(x * torch.tensor(self.inner.seen).mean(), scale=self.average * self.counts["all"])
+                self.aux = x.square().mean()
                 return x
 
-        model = Lists(Listing)
+        model = Net(Averages)
+        alone = copy.deepcopy(model)
+        expected, _ = self.train(alone, None)
+        made, _ = self.recompute()
+        losses, again = self.train(model, made)
+        self.assertEqual((losses, again[-1]), (expected, [0, 2]))
+        for mine, its in zip(model.layers, alone.layers):
+            self.assertEqual((mine.counts, mine.inner.seen, mine.aux.item()), (its.counts, its.inner.seen, its.aux.item()))
+            self.assertTrue(torch.equal(mine.average, its.average))
+
+    def test_what_a_graph_has_made_of_an_earlier_forward_is_not_held(self):
+        class Remembers(Layer):
+            def forward(self, x):
+                self.last = super().forward(x)
+                return self.last * 1
+
+        model = Net(Remembers)
+        self.recompute()
+        model(torch.ones(2, 16))
+        last = weakref.ref(model.layers[0].last)
+        result = model(torch.ones(2, 16))
+        self.assertIsNone(last())
+        result.sum().backward()
+
+    def test_a_block_that_writes_into_a_tensor_of_its_own_is_left_alone(self):
+        class Averages(Layer):
+            def __init__(self):
+                super().__init__()
+                self.average = torch.zeros(16)
+
+            def forward(self, x):
+                self.average.mul_(0.9).add_(x.detach().mean(0))
+                return super().forward(x) + self.average * 1
+
+        model = Net(Averages)
+        alone = copy.deepcopy(model)
         _, _, made = self.same(model)
         self.assertEqual([layer.calls for layer in model.layers], [7] * 4)
         self.assertTrue(all(block.alone for block in made.blocks.values()))
+        self.train(alone, None)
+        for mine, its in zip(model.layers, alone.layers):
+            self.assertTrue(torch.equal(mine.average, its.average))
+
+    def test_blocks_that_are_scripted_are_none(self):
+        model = nn.Sequential(*(torch.jit.script(Bending()) for _ in range(2)), nn.Linear(16, 1))
+        made, world = self.recompute()
+        model(torch.ones(2, 16)).sum().backward()
+        made.mark()
+        made.mark()
+        self.assertEqual((made.state, len(world.said)), (OFF, 1))
+        self.assertIn("no repeated blocks were found", world.said[0])
 
     def test_a_block_that_clamps_its_weights_is_left_alone(self):
         class Clamps(Layer):

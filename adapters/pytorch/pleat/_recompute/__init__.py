@@ -18,15 +18,15 @@ CHOICE     A ladder of rungs, a block's way changed at each, and for each iterat
            it takes.
 MODELS     They are looked for in the first iterations, and again when one passes in which none is called that is
            known: another has taken its place.
-LEFT ALONE Blocks whose buffers (BatchNorm's) or weights change in forward, which the first one shows, blocks that
-           change their arguments in place, of which the first one's backward is an error, blocks with a cache,
-           whatever the program checkpoints itself, what runs within torch.func's transforms or with other
-           weights than a module's own (swapped.py), and everything without gradients. Of what torch.compile
-           compiles torch's own budget is chosen (compiled.py), where no other model has blocks.
+LEFT ALONE Blocks whose buffers (BatchNorm's), weights or own tensors change in forward, which the first one shows, blocks
+           that write into tensors of what they are called with, of which the first one's backward is an error, blocks with
+           a cache, what TorchScript compiled, whatever the program checkpoints itself, what runs within torch.func's
+           transforms or with other weights than a module's own (swapped.py), and everything without gradients. Of what
+           torch.compile compiles torch's own budget is chosen (compiled.py), where no other model has blocks.
 
 Torch's random numbers, autocast and what a forward closes over are torch.utils.checkpoint's matter (not reentrant);
-Python's and numpy's random numbers, and the numbers that a block has as attributes, are put back for one whose first
-forward has moved them on.
+Python's and numpy's random numbers, attributes, and what is in the lists, dicts and objects that a block is called with are
+put back (state.py).
 """
 
 from .recompute import Recompute

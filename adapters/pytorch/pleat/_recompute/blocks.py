@@ -1,8 +1,6 @@
 """A model's blocks, which are found by their classes, and the hooks by which they and their model ask what to do."""
 
 import functools
-import random
-import sys
 
 FEWEST = 2  # modules of a class side by side that are a model's blocks
 CACHES = ("cache", "past_key_value", "past_key_values", "layer_past")  # names by which one is passed
@@ -26,7 +24,8 @@ def repeated(torch, module):
     """The children of a list or a sequence that are its blocks: of each class that comes more than once."""
     if not isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
         return []
-    children = [child for child in module if next(child.parameters(), None) is not None]
+    children = [child for child in module
+                if next(child.parameters(), None) is not None and not isinstance(child, torch.jit.ScriptModule)]
     counts = {}
     for child in children:
         counts[type(child)] = counts.get(type(child), 0) + 1
@@ -111,35 +110,6 @@ def set_modes(parts):
     for part, trains in parts:
         if part.training != trains:
             part.training = trains
-
-
-# ---- what a forward moves on that is no tensor ----
-
-
-def plain(part):
-    return {name: one for name, one in vars(part).items() if type(one) in (int, float)}
-
-
-def state(parts):
-    """Where Python's and numpy's random numbers are, and the numbers that each part has as attributes, a count of its calls
-    for instance. States can be compared."""
-    numpy, numpys = sys.modules.get("numpy"), None
-    if numpy is not None:
-        kind, keys, *more = numpy.random.get_state()
-        numpys = kind, keys.tolist(), *more
-    return random.getstate(), numpys, [(part, plain(part)) for part, _ in parts]
-
-
-def go_on_from(state):
-    """What is drawn or counted next is what was then."""
-    python, numpys, own = state
-    random.setstate(python)
-    if numpys is not None:
-        sys.modules["numpy"].random.set_state(numpys)
-    for part, named in own:
-        for name in plain(part).keys() - named.keys():
-            del vars(part)[name]
-        vars(part).update(named)
 
 
 # ---- hooks that copies and pickles of a model survive ----

@@ -6,11 +6,12 @@ import weakref
 
 from . import scripted, swapped
 from .attention import Kept, intercepted, kernels, overhead_ns, use_kernels
-from .blocks import (CACHES, Ask, Block, Called, Given, are_equal, buffers, copies, counts, find, go_on_from, is_layer,
-                     modes, owners, put, set_modes, state)
+from .blocks import (CACHES, Ask, Block, Called, Given, are_equal, buffers, copies, counts, find, is_layer, modes, owners,
+                     put, set_modes)
 from .compiled import GIB, Compiled, gib_above
 from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
 from .offload import Offload, tensors
+from .state import State, Stores, as_then, own_stores, stores
 
 LEARNINGS = 4  # at most, of a model
 IDLE = contextlib.nullcontext()
@@ -38,6 +39,7 @@ class First:
 
     def __init__(self):
         self.buffers = ()  # where that has changed them
+        self.given = None  # what it was called with, as far as that can be changed
         self.state = None  # where it has moved that on
         self.modes = self.kernels = None
 
@@ -456,7 +458,8 @@ class Recompute:
                 with self.restored(module, block, before), self.within(block, named, ".again"), attention:
                     return function(*arguments, **keywords)
             attention = self.attention(block, "") if learning else kept.first() if kept else IDLE
-            counted = versions(self.torch, (arguments, keywords))
+            before.given = Stores(stores(self.torch, (arguments, keywords)))
+            counted = versions(self.torch, (arguments, keywords, [one.then for one in before.given.stores]))
             weights = [] if block.known else versions(self.torch, list(module.parameters()))
             with self.watched(module, block, before), self.within(block, named, ""), attention:
                 timed = self.world.timer() if learning else None
@@ -466,9 +469,8 @@ class Recompute:
             if any(version(one) != count for one, count in counted):
                 block.alone = True
                 self.refuse(module, result)
-            elif (len(versions(self.torch, (arguments, keywords))) != len(counted)
-                  or any(version(one) != count for one, count in weights)):
-                block.alone = True  # it puts more into a list, or changes its weights, each time that it runs
+            elif any(version(one) != count for one, count in weights):
+                block.alone = True
             return result
 
         # What the block is called with by keyword is not the checkpoint's.
@@ -512,38 +514,41 @@ class Recompute:
     def watched(self, module, block, before):
         """Finds out whether a forward changes its buffers: from the next one on it is left alone then. For a first
         forward they are copied, and `before` receives the copies; what a later one writes through .data is not seen.
-        Nor is a later one that draws random numbers, or counts, as the first did not."""
+        Nor is a later one that draws random numbers, or changes its attributes, as the first did not."""
         mine = buffers(module)
         before.modes, before.kernels = modes(mine), kernels(self.torch)
         counted, copied = counts(mine), [] if block.known else copies(mine)
-        begun = state(mine) if block.moves or not block.known else None
+        begun = State(own_stores(self.torch, module.modules())) if block.moves or not block.known else None
+        held = [(one, count, one.detach().clone()) for one, count in versions(self.torch, [one.then for one in begun.stores])
+                ] if not block.known else []
         yield
         is_same = counts(buffers(module)) == counted and (block.known or are_equal(self.torch, mine, copied))
         if not block.known:
-            block.moves = state(mine) != begun
+            block.moves = not begun.is_same()
         block.known = True
-        if block.moves:
+        written = {id(one): copy for one, count, copy in held if version(one) != count}
+        for one in begun.stores if written else ():
+            one.replace(written)
+        if block.moves or written:
             before.state = begun
         if not is_same:
-            block.alone = True
             before.buffers = copied
+        block.alone = block.alone or not is_same or bool(written)
 
     @contextlib.contextmanager
     def restored(self, module, block, before):
-        """Where the first run has changed buffers, drawn random numbers or counted, or the program has begun to evaluate
-        since or to choose another kernel for attention, the second one has all this as it was, and leaves it as it is."""
-        mine, now = buffers(module) if block.alone else [], state(before.state[2]) if before.state else None
+        """Where the first run has changed buffers, attributes, or what is in its arguments, or drawn random numbers, or the
+        program has begun to evaluate since or to choose another kernel for attention, the second one has all this as it
+        was, and leaves it as it is."""
+        mine = buffers(module) if block.alone else []
         modes_now, kernels_now = modes(before.modes), kernels(self.torch)
         put(copies(before.buffers or mine))
         set_modes(before.modes)
         use_kernels(self.torch, before.kernels)
-        if now:
-            go_on_from(before.state)
         try:
-            yield
+            with as_then(before.given), as_then(before.state):
+                yield
         finally:
             put(mine)
             set_modes(modes_now)
             use_kernels(self.torch, kernels_now)
-            if now:
-                go_on_from(now)
