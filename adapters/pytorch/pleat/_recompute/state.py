@@ -7,32 +7,24 @@ import sys
 import types
 
 DEPTH = 4  # of what is looked into: a batch's attributes, their store, what that maps, as PyTorch Geometric has them
-GONE, GRAPH = object(), object()  # in the place of what is not there, and of a tensor of a graph
+GONE, OTHER = object(), object()  # in the place of what is not there, and of what is not looked at
 COMPARED = (int, float, str)
 
 
 class Store:
     """A dict or a list, an object's attributes for instance, and what was in it when this was made."""
 
-    def __init__(self, store, left=(), graphs=None):
-        """left: names that are not looked at; graphs: torch, where tensors that graphs have made are not held."""
-        self.store, self.left = store, left
-        self.tensor = graphs.Tensor if graphs else ()
+    def __init__(self, store, is_looked_at=lambda name, one: True):
+        self.store, self.is_looked_at = store, is_looked_at
         self.then = self.now()
-        if graphs:
-            self.then = {name: GRAPH if self.is_of_graph(one) else one for name, one in self.then.items()}
-
-    def is_of_graph(self, one):
-        return isinstance(one, self.tensor) and one.requires_grad
 
     def now(self):
         if isinstance(self.store, list):
             return list(self.store)
-        return {name: one for name, one in self.store.items() if name not in self.left}
+        return {name: one if self.is_looked_at(name, one) else OTHER for name, one in self.store.items()}
 
     def is_one(self, now, then):
-        return (now is then or then is GRAPH and self.is_of_graph(now)
-                or type(now) is type(then) and type(now) in COMPARED and now == then)
+        return now is then or now is OTHER or then is OTHER or type(now) is type(then) and type(now) in COMPARED and now == then
 
     def is_same(self):
         now, then = self.now(), self.then
@@ -46,10 +38,12 @@ class Store:
         if isinstance(self.then, list):
             self.store[:] = self.then
             return
-        for name in self.now().keys() - self.then.keys():
-            del self.store[name]
+        now = self.now()
+        for name in now.keys() - self.then.keys():
+            if now[name] is not OTHER:
+                del self.store[name]
         for name, one in self.then.items():
-            if one is not GRAPH and not self.is_one(self.store.get(name, GONE), one):
+            if not self.is_one(now.get(name, GONE), one):
                 self.store[name] = one
 
     def replace(self, others):
@@ -59,8 +53,8 @@ class Store:
                      else {name: others.get(id(one), one) for name, one in then.items()})
 
     def again(self):
-        """The same with all that is in it now."""
-        return Store(self.store, self.left)
+        """The same with what is in it now."""
+        return Store(self.store, self.is_looked_at)
 
 
 def is_closed(torch, one):
@@ -68,7 +62,7 @@ def is_closed(torch, one):
     return isinstance(one, (torch.Tensor, torch.nn.Module, type, types.FunctionType, types.MethodType, types.ModuleType))
 
 
-def stores(torch, value):
+def stores(torch, value, objects=True):
     """The dicts and lists that a value is made of, and the attributes of its objects."""
     found, seen, waiting = [], set(), [(value, 0)]
     while waiting:
@@ -76,7 +70,8 @@ def stores(torch, value):
         if depth > DEPTH or id(one) in seen or is_closed(torch, one):
             continue
         seen.add(id(one))
-        inside = one if isinstance(one, (dict, list, tuple)) else getattr(one, "__dict__", ())
+        is_plain = isinstance(one, (dict, list, tuple))
+        inside = one if is_plain else getattr(one, "__dict__", ()) if objects else ()
         if isinstance(inside, (dict, list)):
             found.append(Store(inside))
         parts = inside.values() if isinstance(inside, dict) else inside
@@ -85,11 +80,18 @@ def stores(torch, value):
 
 
 def own_stores(torch, modules):
-    """Those of modules' attributes. A tensor of a graph is of the forward that made it: another one does not read it, and it
+    """Those of modules' attributes, as far as these are numbers, texts, tensors, lists and dicts: an object may be a
+    library's, as FSDP's state is. A tensor of a graph is of the forward that made it: another one does not read it, and it
     is not held for that."""
     left = vars(torch.nn.Module()).keys()
-    found = [Store(vars(module), left, torch) for module in modules]
-    return found + stores(torch, tuple(one for store in found for one in store.then.values()))
+
+    def is_looked_at(name, one):
+        if isinstance(one, torch.Tensor):
+            return not one.requires_grad
+        return name not in left and (one is None or type(one) in (bool, *COMPARED) or isinstance(one, (dict, list)))
+
+    found = [Store(vars(module), is_looked_at) for module in modules]
+    return found + stores(torch, tuple(one for store in found for one in store.then.values()), objects=False)
 
 
 class Stores:
