@@ -347,7 +347,7 @@ static void tenants_a_lock_that_is_not_given_back_is_said(void **state)
  * where one has given it back the other one gets it. */
 static void tenants_who_claim_at_once_never_both_get_it(void **state)
 {
-    enum { ROUNDS = 20000 };
+    enum { ROUNDS = 100000 };
     (void)state;
     struct {
         _Atomic uint64_t holders, got, wrong;
