@@ -182,7 +182,7 @@ def verdict(figures, device):
 
 def unknown(processes):
     """What is said of processes that allocated and left no recording."""
-    return "%s ended without Python's exit (by os._exit, say): what %s took is not known" % (
+    return "%s ended without Python's exit (by os._exit, say), or could not write: what %s took is not known" % (
         ("%d processes" % processes, "they") if processes > 1 else ("a process", "it"))
 
 
@@ -280,7 +280,7 @@ def main(arguments=None):
         if not snapshots:
             why = "nothing was allocated on a GPU: does the program use the device 'cuda'?"
             if left_nothing:
-                why = unknown(left_nothing) + "; let each end by itself"
+                why = unknown(left_nothing) + "; let each end by itself, and TMPDIR name a folder with room"
             run.fail(_signals.INTERRUPTED if interrupted else 1, why, "estimate")
         try:
             tell(options, snapshots, left_nothing, interrupted)
