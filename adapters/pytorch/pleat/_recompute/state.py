@@ -6,7 +6,7 @@ import random
 import sys
 import types
 
-DEPTH = 4  # of what is looked into: a batch's attributes, their store, what that maps, as PyTorch Geometric has them
+DEPTH = 4  # of what is looked into (D594): a batch's attributes, their store, what that maps, as PyTorch Geometric has them
 GONE, OTHER = object(), object()  # in the place of what is not there, and of what is not looked at
 COMPARED = (int, float, str)
 
