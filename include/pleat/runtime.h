@@ -328,7 +328,7 @@ PLEAT_API pleat_result pleat_dump(pleat_runtime *runtime, pleat_dump_format form
 
 /* Ends the log that the setting `log` asks for, if there is one: for a program that ends without
  * destroying the runtime, whose log would read as that of one that was killed. What comes later is
- * not in it. One thread at a time; a forked child's call does nothing. NULL does nothing. */
+ * not in it. A forked child's call does nothing. NULL does nothing. */
 PLEAT_API void pleat_end_log(pleat_runtime *runtime);
 
 /* With the setting keep: writes the plan of what was recorded so far into the user's cache, where

@@ -26,6 +26,7 @@ struct pleat__watch {
     pleat__ticker ticker;
     uint64_t period_ns;
     uint64_t begun_ns;                      /* the backend's clock */
+    pthread_mutex_t stopping;               /* guards `stopped`, and is held until it is true */
     bool stopped;                           /* the thread is joined, the log ended */
     peaks whole, user, interval, iteration; /* whole: since the log began */
     uint64_t low_live;                      /* of the iteration */
@@ -179,6 +180,7 @@ pleat_result pleat__watch_begin(pleat_runtime *runtime, const pleat__conf *conf,
     if (watch == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a log");
     watch->runtime = runtime;
+    pthread_mutex_init(&watch->stopping, NULL);
     watch->period_ns = conf->log_ms * MILLISECOND;
     watch->begun_ns = runtime->vmm.ops->clock_ns(runtime->vmm.self);
     pleat_result result = open_log(watch, conf);
@@ -191,18 +193,23 @@ pleat_result pleat__watch_begin(pleat_runtime *runtime, const pleat__conf *conf,
     *out = NULL;
     pleat__log_close(&watch->log);
 no_log:
+    pthread_mutex_destroy(&watch->stopping);
     pleat__arena_free(runtime->arena, watch);
     return result;
 }
 
 void pleat__watch_stop(pleat__watch *watch)
 {
-    if (watch == NULL || watch->stopped || !pleat__is_here(watch->runtime))
+    if (watch == NULL || !pleat__is_here(watch->runtime))
         return;
-    pleat__ticker_stop(&watch->ticker);
-    write_all(watch);
-    pleat__log_end(&watch->log, watch->runtime->arena);
-    watch->stopped = true;
+    pthread_mutex_lock(&watch->stopping);
+    if (!watch->stopped) {
+        pleat__ticker_stop(&watch->ticker);
+        write_all(watch);
+        pleat__log_end(&watch->log, watch->runtime->arena);
+        watch->stopped = true;
+    }
+    pthread_mutex_unlock(&watch->stopping);
 }
 
 void pleat__watch_end(pleat__watch *watch)
@@ -211,5 +218,6 @@ void pleat__watch_end(pleat__watch *watch)
         return;
     pleat__watch_stop(watch);
     pleat__log_close(&watch->log);
+    pthread_mutex_destroy(&watch->stopping);
     pleat__arena_free(watch->runtime->arena, watch);
 }

@@ -23,7 +23,7 @@ PLEAT_NODISCARD pleat_result pleat__watch_begin(pleat_runtime *runtime, const pl
 /* NULL is allowed. Writes what was not yet written. Without the runtime's lock. */
 void pleat__watch_end(pleat__watch *watch);
 /* Ends the log, of which nothing is written any more; the rest stays until the end. NULL: nothing.
- * Without the runtime's lock; one thread at a time. */
+ * Without the runtime's lock. Of several threads each returns once it has ended. */
 void pleat__watch_stop(pleat__watch *watch);
 /* The calls below are made with the lock held. An iteration began. */
 void pleat__watch_mark(pleat__watch *watch);

@@ -427,8 +427,8 @@ static void call_tell(worker *w)
     case 6:
         (void)is_done(w, pleat_max_microbatch(runtime, 1, &most), MAY(E_NOT_FOUND));
         break;
-    case 7: /* one thread at a time */
-        pleat_end_log(w->index == 0 ? runtime : NULL);
+    case 7:
+        pleat_end_log(runtime);
         break;
     case 8:
         (void)is_done(w, pleat_keep_plan(runtime),

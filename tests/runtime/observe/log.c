@@ -489,6 +489,36 @@ static void log_that_is_ended_early_reads_as_ended(void **state)
     end(&f);
 }
 
+static void *end_log(void *runtime)
+{
+    pleat_end_log(runtime);
+    return NULL;
+}
+
+static void log_is_ended_by_several_threads_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        fixture f;
+        runlog read;
+        pleat_vmm vmm;
+        pthread_t others[3];
+        pleat_runtime *runtime = begin_logged(&f, &vmm, "log_bytes:128k,log_ms:1");
+        iterate(runtime, 8 * MIB);
+        for (int other = 0; other < 3; other++)
+            assert_int_equal(pthread_create(&others[other], NULL, end_log, runtime), 0);
+        pleat_end_log(runtime);
+        assert_ok(runlog_open(f.path, &read));
+        assert_int_equal(read.status, RUNLOG_ENDED);
+        runlog_close(&read);
+        for (int other = 0; other < 3; other++)
+            pthread_join(others[other], NULL);
+        pleat_runtime_destroy(runtime);
+        pleat_vmm_destroy(&vmm);
+        end(&f);
+    }
+}
+
 static void log_marks_beyond_what_waits_are_merged(void **state)
 {
     (void)state;
@@ -945,6 +975,7 @@ int main(void)
         cmocka_unit_test(log_reading_survives_damage),
         cmocka_unit_test(log_of_a_runtime_has_its_iterations),
         cmocka_unit_test(log_that_is_ended_early_reads_as_ended),
+        cmocka_unit_test(log_is_ended_by_several_threads_at_once),
         cmocka_unit_test(log_marks_beyond_what_waits_are_merged),
         cmocka_unit_test(log_thread_waits_are_not_the_programs),
         cmocka_unit_test(log_settings_are_checked),
