@@ -45,7 +45,7 @@ class Drawn(here.Folder):
         self.assertNotEqual(one, self.bytes_of("c.pickle.gz", "--seed", 6))
 
     def test_unmarked_it_has_no_labels_and_the_same_events(self):
-        marked = pickle.loads(self.bytes_of("a.pickle", "--seed", 5, "--set", "marks=true"))
+        marked = pickle.loads(self.bytes_of("a.pickle", "--seed", 5, "--set", "marks=true", "--set", "steps=false"))
         done = self.bytes_of("b.pickle.gz", "--seed", 5, "--set", "marks=true", "--no-marks")
         plain = pickle.loads(gzip.decompress(done))
         (events,), (bare,) = marked["device_traces"], plain["device_traces"]

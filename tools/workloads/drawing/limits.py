@@ -22,7 +22,7 @@ CHOICES = {
 FLAGS = set(
     "bias fused rotary final_norm weights_in_groups tied outputs_stay loss_again wide_softmax holds_logits reentrant loss gathers clip "
     "gradients_stay lora_scaled marks norms_trained channels_last focal graph_attention keeps_input "
-    "reference".split()
+    "reference steps".split()
 )
 COUNTS = set(
     "iterations samples length step microbatches layers decoder_layers heads kv_heads hidden inner "

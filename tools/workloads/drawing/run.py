@@ -38,6 +38,7 @@ class Run:
         self.reducing = None  # what is on its way to the other ranks
         self.scalars = []  # losses, until they are logged
         self.marked = config["marks"]
+        self.steps = 0  # that the optimizer has done
         self.make_weights()
 
     # ---- what stays ----
@@ -213,7 +214,12 @@ class Run:
             self.memory.free(block)
 
     def mark(self, iteration, phase):
-        self.memory.label = "iter=%d;phase=%s" % (iteration, phase) if self.marked else ""
+        """Where steps mark, an iteration ends behind the optimizer's step, and nobody tells where the first begins."""
+        by_steps = self.config["steps"]
+        label = "iter=%d;phase=%s" % (self.steps if by_steps else iteration, phase)
+        if by_steps and self.steps == 0:
+            label = "phase=%s" % phase
+        self.memory.label = label if self.marked else ""
 
     # ---- one microbatch ----
 
@@ -365,6 +371,8 @@ class Run:
             self.scatter()
         self.mark(number, "opt")
         self.optimizer.step(self)
+        self.steps += 1
+        self.mark(number, "opt")
         if self.config["gradients_stay"]:
             self.stale = True
         else:

@@ -52,6 +52,7 @@ DEFAULTS = {
     "logging_every": 0,
     "large_at": None,
     "marks": True,
+    "steps": False,  # the optimizer's steps mark, as under PyTorch; else where an iteration begins
 }
 
 
@@ -327,6 +328,7 @@ def habits(settings, dice):
     apart = max(settings["depth"], settings["virtual_stages"]) > 1 or settings["outputs_stay"]
     chance = {"decoder": 0.12, "lora": 0.25}.get(settings["family"], 0.0)
     settings.put("reference", dice.random() < chance and not apart)
+    settings.put("steps", dice.random() < 0.75)
 
 
 def losses(settings, dice):
