@@ -1,6 +1,7 @@
 """Tests of tools/workloads/drawn.py: what is drawn is the seed's, and a whole snapshot."""
 
 import gzip
+import itertools
 import json
 import os
 import pickle
@@ -54,6 +55,20 @@ class Drawn(here.Folder):
         for event in events:
             del event["user_metadata"]
         self.assertEqual(events, bare)
+
+    def test_steps_mark_behind_the_optimizer_and_not_before_the_first(self):
+        made = self.bytes_of("a.pickle", "--seed", 5, "--set", "marks=true", "--set", "steps=true", "--set", "gradients_stay=false")
+        (events,) = pickle.loads(made)["device_traces"]
+        labels = list(dict.fromkeys(event["user_metadata"] for event in events))
+        first = labels.index("iter=1;phase=opt")
+        self.assertTrue(all("iter=" not in label for label in labels[:first]), labels[:first])
+        self.assertIn("phase=opt", labels[:first])
+        # Gradients are dropped behind the step that marks.
+        behind = itertools.dropwhile(lambda event: event["user_metadata"] != "iter=1;phase=opt", events)
+        dropped = [event["action"] for event in
+                   itertools.takewhile(lambda event: event["user_metadata"] == "iter=1;phase=opt", behind)]
+        self.assertIn("free_completed", dropped)
+        self.assertNotIn("alloc", dropped)
 
     def test_every_family_is_whole_and_replays(self):
         for seed, family in enumerate(job.FAMILIES, 1):
