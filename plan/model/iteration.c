@@ -251,16 +251,15 @@ static pleat_result take_prologue(const pleat__requests *requests, pleat__stretc
                                   pleat__iteration *out)
 {
     const comparison by_lives = {.requests = requests, .by_lives = true};
-    pleat__stretch *found = &out->early[out->early_count], other;
+    pleat__stretch found, other;
     uint32_t paired, others = 0;
     if (out->early_count == PLEAT__PROFILES)
         return PLEAT_OK;
-    PLEAT_TRY(pleat__prologue_find(requests, out->steady, within, found, &paired));
+    PLEAT_TRY(pleat__prologue_find(requests, out->steady, within, &found, &paired));
     if (requests->labelled && paired < out->steady.items)
         PLEAT_TRY(find_prologue(&by_lives, out->steady, within, &other, &others));
-    if (others > paired)
-        *found = other;
-    out->early_count += paired != 0 || others != 0;
+    if (paired != 0 || others != 0)
+        out->early[out->early_count++] = others > paired ? other : found;
     return PLEAT_OK;
 }
 

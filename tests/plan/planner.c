@@ -345,21 +345,35 @@ static void layered_iteration(struct job *job, int number, uint64_t unit)
     }
 }
 
-/* Not a layer later: what is laid out from there has no places for the layers of the first one. */
-static void planner_finds_a_first_iteration_that_makes_workspaces(void **state)
+#define WEIGHTS 20
+
+/* A model's load and four of them, each of which has larger sizes than the one before by `more`
+ * bytes a unit. */
+static struct job job_of_layers(uint64_t more)
 {
-    (void)state;
-    enum { WEIGHTS = 20 };
     struct job job = job_begin();
     for (int i = 0; i < WEIGHTS; i++)
         job_alloc(&job, (uint64_t)(10 + i) * MIB);
     for (int i = 0; i < 4; i++)
-        layered_iteration(&job, i, MIB);
+        layered_iteration(&job, i, MIB + more * (uint64_t)i);
+    return job;
+}
+
+static void assert_first_behind_the_load(const struct job *job)
+{
     pleat__iteration found;
-    pleat__arena *arena = job_find(&job, &found);
+    pleat__arena *arena = job_find(job, &found);
     assert_int_equal(found.early_count, 1);
     assert_int_equal(found.early[0].item, WEIGHTS);
     pleat__arena_destroy(arena);
+}
+
+/* Not a layer later: what is laid out from there has no places for the layers of the first one. */
+static void planner_finds_a_first_iteration_that_makes_workspaces(void **state)
+{
+    (void)state;
+    struct job job = job_of_layers(0);
+    assert_first_behind_the_load(&job);
     pleat_plan *plan;
     assert_ok(pleat_plan_make(job.trace, NULL, &plan));
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
@@ -373,17 +387,8 @@ static void planner_finds_a_first_iteration_that_makes_workspaces(void **state)
 static void planner_finds_a_first_iteration_of_other_sizes(void **state)
 {
     (void)state;
-    enum { WEIGHTS = 20 };
-    struct job job = job_begin();
-    for (int i = 0; i < WEIGHTS; i++)
-        job_alloc(&job, (uint64_t)(10 + i) * MIB);
-    for (int i = 0; i < 4; i++)
-        layered_iteration(&job, i, MIB + 4096 * (uint64_t)(i * i));
-    pleat__iteration found;
-    pleat__arena *arena = job_find(&job, &found);
-    assert_int_equal(found.early_count, 1);
-    assert_int_equal(found.early[0].item, WEIGHTS);
-    pleat__arena_destroy(arena);
+    struct job job = job_of_layers(4096);
+    assert_first_behind_the_load(&job);
     pleat_trace_free(job.trace);
 }
 
