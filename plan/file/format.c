@@ -21,11 +21,11 @@
  *             small, lane or 0, window
  *   phases    label, begin at
  *
- * A plan with a recipe is of version 6 and has the recipe's tables behind these (recipe.c); one
+ * A plan with a recipe is of version 7 and has the recipe's tables behind these (recipe.c); one
  * with reusable space is of version 3, with that (reuse.c); one with chunks that pass from stream
  * to stream is of version 4, with those (handover_table.c); others are of version 1. 16 more is the
  * version of a plan that only answers questions, 32 more that of one whose steady sequence is two
- * iterations. Recipes of versions 2 and 5 are not read any more.
+ * iterations. Recipes of versions 2, 5 and 6 are not read any more.
  *
  * The fields are those of plan.h. Numbers are msgpack integers of the shortest form, so the same
  * plan gives the same bytes.
@@ -51,7 +51,7 @@
 #define VERSION         1
 #define VERSION_REUSE   3
 #define VERSION_HANDED  4
-#define VERSION_ELASTIC 6
+#define VERSION_ELASTIC 7
 /* Are added to the version. */
 #define ANSWERS_ONLY 16
 #define UNROLLED     32

@@ -27,8 +27,8 @@ PLEAT_NODISCARD pleat_result pleat__shapes_align(const pleat__request *reference
                                                  uint32_t *paired);
 
 typedef struct pleat__fit {
-    uint32_t parameters; /* 0: the sizes show no x: of what is below only `varying` is set */
-    pleat__x *x;         /* of each profile */
+    bool shows_x;       /* false: of what is below only `varying` is set */
+    pleat__fraction *x; /* of each profile */
     pleat__function *functions;
     uint32_t function_count;
     uint32_t *of;       /* function of each request, or PLEAT__NO_FUNCTION */
@@ -37,8 +37,8 @@ typedef struct pleat__fit {
 } pleat__fit;
 
 /* sizes[profile * count + request]: bytes, or PLEAT__ABSENT; of at most PLEAT__FIT_PROFILES_MOST
- * profiles. names[profile], where `names` is not NULL: what u is called there, 0 where that is not
- * known; it decides the unit of a job of one parameter. Arrays are from `arena`. PLEAT_E_NO_MEMORY;
+ * profiles. names[profile], where `names` is not NULL: what x is called there, 0 where that is not
+ * known; it decides the unit. Arrays are from `arena`. PLEAT_E_NO_MEMORY;
  * PLEAT_E_INPUT: the names are not in proportion to what the sizes say. That nothing fits is no
  * error. */
 PLEAT_NODISCARD pleat_result pleat__fit_make(const uint64_t *sizes, uint32_t profiles,

@@ -29,7 +29,7 @@ static pleat_result shape_of(const pleat_plan *plan, pleat__arena *scratch, plea
 
 /* The x that most of the iteration's sizes agree with. */
 static bool infer_from(const pleat_plan *plan, const pleat__request *items, const uint32_t *pairs,
-                       pleat__x *out)
+                       pleat__fraction *out)
 {
     uint32_t from = 0, count = plan->steady.slot_count;
     for (uint32_t attempt = 0; attempt < ATTEMPTS && from < count; attempt++) {
@@ -37,8 +37,7 @@ static bool infer_from(const pleat_plan *plan, const pleat__request *items, cons
         uint32_t known_at = count;
         pleat__x_begin(&finder, plan);
         for (uint32_t i = from; i < count; i++)
-            if (pairs[i] != PLEAT__NEVER &&
-                pleat__x_observe(&finder, false, i, items[pairs[i]].size) == PLEAT__X_KNOWN &&
+            if (pairs[i] != PLEAT__NEVER && pleat__x_observe(&finder, i, items[pairs[i]].size) &&
                 known_at == count)
                 known_at = i;
         if (known_at < count && finder.agreed > finder.contradicted) {
@@ -59,7 +58,8 @@ typedef struct inference {
     uint32_t *pairs;
 } inference;
 
-static pleat_result infer_stretch(inference *f, pleat__stretch stretch, pleat__x *x, bool *found)
+static pleat_result infer_stretch(inference *f, pleat__stretch stretch, pleat__fraction *x,
+                                  bool *found)
 {
     const pleat__request *items = f->requests.items + stretch.item;
     uint32_t paired;
@@ -79,7 +79,7 @@ static uint64_t bytes_of(const inference *f, pleat__stretch stretch)
 
 /* Whether any iteration has another x than the steady one: all that are marked, or else those that
  * were found. One that has as many bytes as the one behind it is no other. */
-static pleat_result look_at_all(inference *f, const pleat__iteration *iteration, const pleat__x *x,
+static pleat_result look_at_all(inference *f, const pleat__iteration *iteration, pleat__fraction x,
                                 bool *changes)
 {
     const pleat__requests *requests = &f->requests;
@@ -92,19 +92,19 @@ static pleat_result look_at_all(inference *f, const pleat__iteration *iteration,
             marked ? pleat__stretch_of(requests, requests->marks[k], requests->marks[k + 1])
                    : iteration->profiles[k];
         uint64_t bytes = bytes_of(f, stretch);
-        pleat__x other;
+        pleat__fraction other;
         bool found;
         if (stretch.items == 0 || bytes == last)
             continue;
         last = bytes;
         PLEAT_TRY(infer_stretch(f, stretch, &other, &found));
-        *changes = found && !pleat__x_equal(&other, x);
+        *changes = found && !pleat__fraction_equal(other, x);
     }
     return PLEAT_OK;
 }
 
 static pleat_result infer(inference *f, const pleat_trace *trace, pleat__iteration *iteration,
-                          pleat__x *out)
+                          pleat__fraction *out)
 {
     uint32_t device, count = f->plan->steady.slot_count;
     bool found;
@@ -129,15 +129,15 @@ static pleat_result begin(inference *f, const pleat_plan *plan)
     return pleat__arena_create(&f->scratch);
 }
 
-pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace, pleat__x *out,
-                                  bool *changes)
+pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace,
+                                  pleat__fraction *out, bool *changes)
 {
     inference f;
     pleat__iteration iteration;
     PLEAT_TRY(begin(&f, plan));
     pleat_result result = infer(&f, trace, &iteration, out);
     if (result == PLEAT_OK)
-        result = look_at_all(&f, &iteration, out, changes);
+        result = look_at_all(&f, &iteration, *out, changes);
     pleat__arena_destroy(f.scratch);
     return result;
 }
@@ -158,7 +158,7 @@ static pleat_result cover(inference *f, const pleat_trace *trace, pleat__cover *
     pleat__iteration iteration;
     uint32_t paired;
     PLEAT_TRY(infer(f, trace, &iteration, &out->x));
-    PLEAT_TRY(pleat__elastic_instance(f->plan, &out->x, NULL, NULL, instance));
+    PLEAT_TRY(pleat__elastic_instance(f->plan, out->x, NULL, NULL, instance));
     const pleat__request *items = f->requests.items + iteration.steady.item;
     f->plan = *instance;
     pleat_result result = shape_of(f->plan, f->scratch, &f->shape);

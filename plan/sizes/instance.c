@@ -15,7 +15,7 @@
 typedef struct making {
     const pleat_plan *plan;
     const pleat__recipe *recipe;
-    const pleat__x *x;
+    pleat__fraction x;
     pleat_plan *out;
     pleat__arena *scratch;
     pleat__elastic_job job;
@@ -89,7 +89,7 @@ static pleat_result copy_plan(const pleat_plan *from, pleat_plan *to)
 static pleat_result scale(const making *m, const char *what, uint32_t index, uint64_t *bytes)
 {
     char text[64];
-    if (pleat__x_scale(*bytes, &m->recipe->reference, m->x, bytes))
+    if (pleat__x_scale(*bytes, m->recipe->reference, m->x, bytes))
         return PLEAT_OK;
     return pleat__fail(PLEAT_E_NOT_FOUND, "at %s %s %u has no size",
                        pleat__x_text(m->x, text, sizeof text), what, index);
@@ -257,7 +257,7 @@ pleat_result pleat__elastic_fill(pleat__elastic_job *job, const pleat__layout *l
 static uint32_t count_remaps(const making *m)
 {
     uint32_t views = 0;
-    if (pleat__x_equal(m->x, &m->recipe->reference)) /* it is the plan's own */
+    if (pleat__fraction_equal(m->x, m->recipe->reference)) /* it is the plan's own */
         return 0;
     for (uint32_t i = 0; i < m->out->map_count; i++)
         views += m->out->maps[i].alias != 0;
@@ -271,7 +271,7 @@ static pleat_result copy_recipe(making *m)
     pleat__recipe *to = m->out->recipe;
     const pleat__recipe arrays = *to;
     *to = *from;
-    to->reference = *m->x;
+    to->reference = m->x;
     to->functions = copy_of(m->out, from->functions, from->function_count, sizeof *to->functions);
     to->steady = arrays.steady;
     to->first = arrays.first;
@@ -302,7 +302,7 @@ static pleat_result make(making *m, const pleat__instance_options *options)
     return pleat_plan_verify(m->out, NULL);
 }
 
-static pleat_result check_range(const pleat_plan *plan, const pleat__x *x)
+static pleat_result check_range(const pleat_plan *plan, pleat__fraction x)
 {
     char own[64], low[64], high[64];
     const pleat__recipe *recipe = plan->recipe;
@@ -310,15 +310,15 @@ static pleat_result check_range(const pleat_plan *plan, const pleat__x *x)
         return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: it is for one size only");
     if (pleat__x_in_range(recipe, x))
         return PLEAT_OK;
-    bool below = pleat__fraction_compare(x->u, recipe->lowest.u) < 0;
+    bool below = pleat__fraction_compare(x, recipe->lowest) < 0;
     return pleat__fail(PLEAT_E_NOT_FOUND, "x = %s: the plan's sizes are for %s to %s: record a %s",
                        pleat__x_text(x, own, sizeof own),
-                       pleat__x_text(&recipe->lowest, low, sizeof low),
-                       pleat__x_text(&recipe->highest, high, sizeof high),
+                       pleat__x_text(recipe->lowest, low, sizeof low),
+                       pleat__x_text(recipe->highest, high, sizeof high),
                        below ? "smaller one" : "larger one, or plan with --max");
 }
 
-pleat_result pleat__elastic_instance(const pleat_plan *plan, const pleat__x *x,
+pleat_result pleat__elastic_instance(const pleat_plan *plan, pleat__fraction x,
                                      const pleat__instance_options *options,
                                      pleat__instance_report *report, pleat_plan **out)
 {
@@ -346,7 +346,7 @@ uint64_t pleat__instance_takes(const pleat_plan *instance, const pleat__instance
     return instance->physical_bytes + report->beside_bytes;
 }
 
-static pleat_result taken_at(const pleat_plan *plan, const pleat__x *x, uint64_t *bytes)
+static pleat_result taken_at(const pleat_plan *plan, pleat__fraction x, uint64_t *bytes)
 {
     pleat__instance_report report;
     pleat_plan *instance;
@@ -359,13 +359,13 @@ static pleat_result taken_at(const pleat_plan *plan, const pleat__x *x, uint64_t
     return PLEAT_OK;
 }
 
-/* Multiples of the step in the range of u: [*low, *high]; false: none. */
+/* Multiples of the step in the range: [*low, *high]; false: none. */
 static bool multiples(const pleat__recipe *recipe, pleat__fraction step, uint64_t *low,
                       uint64_t *high)
 {
     pleat__fraction under, over, back = {step.den, step.num};
-    if (step.num == 0 || !pleat__fraction_multiply(recipe->lowest.u, back, &under) ||
-        !pleat__fraction_multiply(recipe->highest.u, back, &over))
+    if (step.num == 0 || !pleat__fraction_multiply(recipe->lowest, back, &under) ||
+        !pleat__fraction_multiply(recipe->highest, back, &over))
         return false;
     *low = pleat__ceil_div(under.num, under.den);
     *high = over.num / over.den;
@@ -373,7 +373,7 @@ static bool multiples(const pleat__recipe *recipe, pleat__fraction step, uint64_
     return *low <= *high;
 }
 
-static pleat_result nothing_fits(uint64_t bytes, const pleat__x *least, uint64_t need)
+static pleat_result nothing_fits(uint64_t bytes, pleat__fraction least, uint64_t need)
 {
     char text[64];
     const double mib = 1 << 20;
@@ -385,21 +385,21 @@ static pleat_result nothing_fits(uint64_t bytes, const pleat__x *least, uint64_t
 }
 
 /* Memory grows with x, so the largest that fits is found by halving. */
-pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes, const pleat__x *at,
-                                pleat__fraction step, pleat__x *out, uint64_t *physical)
+pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes, pleat__fraction step,
+                                pleat__fraction *out, uint64_t *physical)
 {
     uint64_t low, high, need = 0, best = 0, best_need = 0;
-    pleat__x least = *at;
+    pleat__fraction least = step;
     if (plan->recipe == NULL)
         return pleat__fail(PLEAT_E_INVALID, "the plan has no recipe: it is for one size only");
     if (!multiples(plan->recipe, step, &low, &high))
         return pleat__fail(PLEAT_E_INVALID, "no multiple of the step is in the recipe's range");
     while (low <= high) {
         uint64_t middle = low + (high - low) / 2;
-        pleat__x x = *at;
-        if (!pleat__fraction_multiply((pleat__fraction){middle, 1}, step, &x.u))
+        pleat__fraction x;
+        if (!pleat__fraction_multiply((pleat__fraction){middle, 1}, step, &x))
             return pleat__fail(PLEAT_E_INVALID, "the step is too fine");
-        PLEAT_TRY(taken_at(plan, &x, &need));
+        PLEAT_TRY(taken_at(plan, x, &need));
         if (need <= bytes) {
             best = middle;
             best_need = need;
@@ -411,7 +411,7 @@ pleat_result pleat__elastic_fit(const pleat_plan *plan, uint64_t bytes, const pl
         }
     }
     if (best == 0)
-        return nothing_fits(bytes, &least, need);
+        return nothing_fits(bytes, least, need);
     if (physical != NULL)
         *physical = best_need;
     return PLEAT_OK;

@@ -13,28 +13,19 @@
 
 #define WORKSPACE 3u /* events that it lives: one more may come with it, and they go */
 
-/* The largest u or v recorded that is not beyond x, from the range that the recipe is for. What the
- * plan was laid out for beyond that (pleat plan --max) was not recorded, and the range does not say
- * what was, but for the lowest. */
-static bool seen_of(pleat__fraction x, pleat__fraction lowest, pleat__fraction highest,
-                    pleat__fraction reference, pleat__fraction *seen)
+/* The largest x recorded that is not beyond this one, from the range that the recipe is for. What
+ * the plan was laid out for beyond that (pleat plan --max) was not recorded, and the range does not
+ * say what was, but for the lowest. */
+static bool seen_at(const pleat__recipe *recipe, pleat__fraction x, pleat__fraction *seen)
 {
-    bool laid_out = pleat__fraction_compare(reference, highest) == 0;
-    *seen = lowest;
-    if (!(laid_out ? pleat__fraction_multiply(lowest, (pleat__fraction){PLEAT__RANGE, 1}, seen)
-                   : pleat__fraction_multiply(highest, (pleat__fraction){1, PLEAT__RANGE}, seen)))
+    static const pleat__fraction up = {PLEAT__RANGE, 1}, down = {1, PLEAT__RANGE};
+    bool laid_out = pleat__fraction_equal(recipe->reference, recipe->highest);
+    if (!(laid_out ? pleat__fraction_multiply(recipe->lowest, up, seen)
+                   : pleat__fraction_multiply(recipe->highest, down, seen)))
         return false;
     if (pleat__fraction_compare(x, *seen) < 0)
         *seen = x;
     return true;
-}
-
-static bool seen_at(const pleat__recipe *recipe, const pleat__x *x, pleat__x *seen)
-{
-    *seen = *x;
-    return seen_of(x->u, recipe->lowest.u, recipe->highest.u, recipe->reference.u, &seen->u) &&
-           (recipe->parameters == 1 ||
-            seen_of(x->v, recipe->lowest.v, recipe->highest.v, recipe->reference.v, &seen->v));
 }
 
 static uint32_t life_of(const pleat__elastic_job *job, uint32_t item)
@@ -44,7 +35,7 @@ static uint32_t life_of(const pleat__elastic_job *job, uint32_t item)
 }
 
 /* Workspaces no larger than at `seen`. */
-static void hold_back(pleat__elastic_job *job, const pleat__recipe *recipe, const pleat__x *seen)
+static void hold_back(pleat__elastic_job *job, const pleat__recipe *recipe, pleat__fraction seen)
 {
     for (uint32_t i = job->persistents; i < job->lanes_from; i++) {
         uint32_t function = recipe->steady[job->slots[i]];
@@ -56,22 +47,22 @@ static void hold_back(pleat__elastic_job *job, const pleat__recipe *recipe, cons
     }
 }
 
-pleat_result pleat__elastic_least(const pleat_plan *plan, const pleat__x *x,
+pleat_result pleat__elastic_least(const pleat_plan *plan, pleat__fraction x,
                                   const pleat_plan *instance, uint64_t *bytes)
 {
     const pleat__recipe *recipe = plan->recipe;
     pleat__elastic_job job;
     pleat__arena *scratch;
-    pleat__x seen;
+    pleat__fraction seen;
     uint32_t chunks;
     *bytes = instance->physical_bytes;
-    if (!seen_at(recipe, x, &seen) || pleat__x_equal(&seen, x))
+    if (!seen_at(recipe, x, &seen) || pleat__fraction_equal(seen, x))
         return PLEAT_OK;
     PLEAT_TRY(pleat__arena_create(&scratch));
     pleat_result result =
         pleat__elastic_job_make(instance, recipe->prologue, recipe->view_page, scratch, &job);
     if (result == PLEAT_OK) {
-        hold_back(&job, recipe, &seen);
+        hold_back(&job, recipe, seen);
         result = pleat__floor_chunks(&job.problem, plan->chunk_bytes, scratch, &chunks);
     }
     pleat__arena_destroy(scratch);

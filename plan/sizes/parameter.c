@@ -50,28 +50,19 @@ static bool divide(pleat__fraction a, pleat__fraction b, pleat__fraction *out)
     return b.num != 0 && pleat__fraction_multiply(a, (pleat__fraction){b.den, b.num}, out);
 }
 
-bool pleat__x_equal(const pleat__x *a, const pleat__x *b)
+bool pleat__fraction_equal(pleat__fraction a, pleat__fraction b)
 {
-    return a->u.num == b->u.num && a->u.den == b->u.den && a->v.num == b->v.num &&
-           a->v.den == b->v.den;
+    return a.num == b.num && a.den == b.den;
 }
 
 /* --- text --------------------------------------------------------------------------------------*/
 
-static int fraction_text(pleat__fraction f, char *text, size_t size)
+const char *pleat__x_text(pleat__fraction x, char *text, size_t size)
 {
-    if (f.den == 1)
-        return snprintf(text, size, "%llu", (unsigned long long)f.num);
-    return snprintf(text, size, "%llu/%llu", (unsigned long long)f.num, (unsigned long long)f.den);
-}
-
-const char *pleat__x_text(const pleat__x *x, char *text, size_t size)
-{
-    int used = fraction_text(x->u, text, size);
-    if ((x->v.num != 1 || x->v.den != 1) && used >= 0 && (size_t)used + 4 < size) {
-        memcpy(text + used, " x ", 4);
-        fraction_text(x->v, text + used + 3, size - (size_t)used - 3);
-    }
+    if (x.den == 1)
+        snprintf(text, size, "%llu", (unsigned long long)x.num);
+    else
+        snprintf(text, size, "%llu/%llu", (unsigned long long)x.num, (unsigned long long)x.den);
     return text;
 }
 
@@ -106,21 +97,10 @@ static bool parse_fraction(const char **at, pleat__fraction *out)
            pleat__add(num, other, &num) && pleat__fraction_make(num, scale, out);
 }
 
-bool pleat__x_parse(const char *text, pleat__x *out)
+bool pleat__x_parse(const char *text, pleat__fraction *out)
 {
-    pleat__x x = {{0, 1}, {1, 1}};
-    if (!parse_fraction(&text, &x.u))
-        return false;
-    while (*text == ' ')
-        text++;
-    if (*text == 'x' || *text == ',') {
-        text++;
-        while (*text == ' ')
-            text++;
-        if (!parse_fraction(&text, &x.v))
-            return false;
-    }
-    if (*text != '\0' || x.u.num == 0 || x.v.num == 0)
+    pleat__fraction x;
+    if (!parse_fraction(&text, &x) || *text != '\0' || x.num == 0)
         return false;
     *out = x;
     return true;
@@ -133,17 +113,15 @@ static bool between(pleat__fraction low, pleat__fraction f, pleat__fraction high
     return pleat__fraction_compare(low, f) <= 0 && pleat__fraction_compare(f, high) <= 0;
 }
 
-bool pleat__x_in_range(const pleat__recipe *recipe, const pleat__x *x)
+bool pleat__x_in_range(const pleat__recipe *recipe, pleat__fraction x)
 {
-    return between(recipe->lowest.u, x->u, recipe->highest.u) &&
-           between(recipe->lowest.v, x->v, recipe->highest.v);
+    return between(recipe->lowest, x, recipe->highest);
 }
 
-bool pleat__x_scale(uint64_t bytes, const pleat__x *from, const pleat__x *to, uint64_t *out)
+bool pleat__x_scale(uint64_t bytes, pleat__fraction from, pleat__fraction to, uint64_t *out)
 {
-    pleat__fraction u, v, by;
-    if (!divide(to->u, from->u, &u) || !divide(to->v, from->v, &v) ||
-        !pleat__fraction_multiply(u, v, &by))
+    pleat__fraction by;
+    if (!divide(to, from, &by))
         return false;
     wide product = (wide)pleat__ceil_div(bytes, PLEAT__ALIGNMENT) * by.num;
     wide places = product / by.den + (product % by.den != 0);
@@ -166,26 +144,24 @@ static bool multiply(wide a, wide b, wide *out)
     return !__builtin_mul_overflow(a, b, out);
 }
 
-/* Adds k * u^i * v^j with everything over u.den^2 * v.den. */
-static bool add_term(const pleat__function *f, const pleat__x *x, int term, wide *sum)
+/* Adds k * x^term with everything over x.den^2. */
+static bool add_term(const pleat__function *f, pleat__fraction x, int term, wide *sum)
 {
-    static const int powers[PLEAT__TERMS][2] = {{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {2, 1}};
     wide product = f->k[term];
-    for (int i = 0; i < 2; i++)
-        if (!multiply(product, (wide)(i < powers[term][0] ? x->u.num : x->u.den), &product))
+    for (int i = 0; i < PLEAT__TERMS - 1; i++)
+        if (!multiply(product, (wide)(i < term ? x.num : x.den), &product))
             return false;
-    return multiply(product, (wide)(powers[term][1] != 0 ? x->v.num : x->v.den), &product) &&
-           !__builtin_add_overflow(*sum, product, sum);
+    return !__builtin_add_overflow(*sum, product, sum);
 }
 
-bool pleat__function_at(const pleat__function *function, const pleat__x *x, uint64_t *size)
+bool pleat__function_at(const pleat__function *function, pleat__fraction x, uint64_t *size)
 {
     wide sum = 0, over = function->divisor;
     for (int i = 0; i < PLEAT__TERMS; i++)
         if (function->k[i] != 0 && !add_term(function, x, i, &sum))
             return false;
-    if (!multiply(over, (wide)x->u.den, &over) || !multiply(over, (wide)x->u.den, &over) ||
-        !multiply(over, (wide)x->v.den, &over) || over <= 0 || sum < 0)
+    if (!multiply(over, (wide)x.den, &over) || !multiply(over, (wide)x.den, &over) || over <= 0 ||
+        sum < 0)
         return false;
     wide whole = sum / over + (sum % over != 0);
     if ((wide)function->most < whole)
@@ -199,7 +175,7 @@ bool pleat__function_at(const pleat__function *function, const pleat__x *x, uint
 }
 
 pleat_result pleat__elastic_size(const pleat_plan *plan, bool first, uint32_t slot,
-                                 const pleat__x *x, uint64_t *size)
+                                 pleat__fraction x, uint64_t *size)
 {
     char text[64];
     const pleat__recipe *recipe = plan->recipe;
@@ -213,12 +189,6 @@ pleat_result pleat__elastic_size(const pleat_plan *plan, bool first, uint32_t sl
 }
 
 /* --- finding x ---------------------------------------------------------------------------------*/
-
-void pleat__x_begin(pleat__x_finder *finder, const pleat_plan *plan)
-{
-    *finder = (pleat__x_finder){.plan = plan, .x = {{1, 1}, {1, 1}}, .product = {1, 1}};
-    finder->has_v = plan->recipe->parameters == 1;
-}
 
 /* Size * divisor as a whole number of function values; false: too large. */
 static bool scaled(const pleat__function *f, uint64_t bytes, int64_t *out)
@@ -277,163 +247,65 @@ static bool solve_square(wide a, wide b, wide c, wide s, pleat__fraction *t)
     return solve_linear(b - (wide)r, twice, 0, t) || solve_linear(b + (wide)r, twice, 0, t);
 }
 
-/* The function's terms in u alone, v known: a + b u + c u^2, all over v.den. */
-static bool with_v(const pleat__function *f, pleat__fraction v, wide abc[3])
+bool pleat__function_solve(const pleat__function *function, uint64_t size, pleat__fraction *x)
 {
-    static const int with[3] = {3, 4, 5};
-    for (int i = 0; i < 3; i++) {
-        wide without, within;
-        if (!multiply(f->k[i], (wide)v.den, &without) ||
-            !multiply(f->k[with[i]], (wide)v.num, &within) ||
-            __builtin_add_overflow(without, within, &abc[i]))
-            return false;
-    }
-    return true;
-}
-
-static bool solve_u(const pleat__function *f, pleat__fraction v, int64_t s, pleat__fraction *u)
-{
-    wide abc[3], sum;
-    return with_v(f, v, abc) && multiply(s, (wide)v.den, &sum) &&
-           solve_square(abc[0], abc[1], abc[2], sum, u);
-}
-
-bool pleat__function_solve(const pleat__function *function, uint64_t size, pleat__fraction *u)
-{
-    static const pleat__fraction one = {1, 1};
+    const int64_t *k = function->k;
     int64_t s;
     return size < function->most && function->exact && scaled(function, size, &s) &&
-           solve_u(function, one, s, u);
+           solve_square(k[0], k[1], k[2], s, x);
 }
 
-/* The u above 0 at which a + b u + c u^2 is smallest or largest, and whether there is one (*turns).
+/* The x above 0 at which the function is smallest or largest, and whether there is one (*turns).
  * false: there is none, or it is too long a fraction. */
-static bool turn_of(const wide abc[3], pleat__fraction *u, bool *turns)
+static bool turn_of(const pleat__function *f, pleat__fraction *x, bool *turns)
 {
-    wide twice;
-    *turns = (abc[1] < 0) != (abc[2] < 0) && abc[1] != 0 && abc[2] != 0;
-    return *turns && multiply(2, abc[2], &twice) && solve_linear(abc[1], twice, 0, u);
+    *turns = (f->k[1] < 0) != (f->k[2] < 0) && f->k[1] != 0 && f->k[2] != 0;
+    return *turns && solve_linear(f->k[1], 2 * (wide)f->k[2], 0, x);
 }
 
-/* Sizes grow by v, or shrink, all the way: at the ends they are smallest and largest. By u they may
- * turn in between. */
-static bool holds_at_turn(const pleat__function *function, const pleat__recipe *recipe,
-                          pleat__fraction v)
-{
-    wide abc[3];
-    pleat__x x = {.v = v};
-    bool turns;
-    uint64_t size;
-    if (!with_v(function, v, abc))
-        return false;
-    if (!turn_of(abc, &x.u, &turns))
-        return !turns;
-    return !between(recipe->lowest.u, x.u, recipe->highest.u) ||
-           pleat__function_at(function, &x, &size);
-}
-
+/* At the range's ends it is smallest and largest, or where it turns in between. */
 bool pleat__function_holds(const pleat__function *function, const pleat__recipe *recipe)
 {
-    for (int corner = 0; corner < 4; corner++) {
-        uint64_t size;
-        const pleat__x x = {corner % 2 == 0 ? recipe->lowest.u : recipe->highest.u,
-                            corner / 2 == 0 ? recipe->lowest.v : recipe->highest.v};
-        if (!pleat__function_at(function, &x, &size))
-            return false;
-    }
-    return holds_at_turn(function, recipe, recipe->lowest.v) &&
-           holds_at_turn(function, recipe, recipe->highest.v);
+    pleat__fraction turn;
+    uint64_t size;
+    bool turns;
+    if (!pleat__function_at(function, recipe->lowest, &size) ||
+        !pleat__function_at(function, recipe->highest, &size))
+        return false;
+    if (!turn_of(function, &turn, &turns))
+        return !turns;
+    return !between(recipe->lowest, turn, recipe->highest) ||
+           pleat__function_at(function, turn, &size);
 }
 
-/* u known: (k0 + k1 u + k2 u^2) + v (k3 + k4 u + k5 u^2) = s. */
-static bool solve_v(const pleat__function *f, pleat__fraction u, int64_t s, pleat__fraction *v)
+void pleat__x_begin(pleat__x_finder *finder, const pleat_plan *plan)
 {
-    wide sums[2] = {0, 0}, right;
-    for (int term = 0; term < PLEAT__TERMS; term++) {
-        wide product = f->k[term];
-        for (int i = 0; i < 2; i++)
-            if (!multiply(product, (wide)(i < term % 3 ? u.num : u.den), &product))
-                return false;
-        if (__builtin_add_overflow(sums[term / 3], product, &sums[term / 3]))
-            return false;
-    }
-    return multiply(s, (wide)u.den, &right) && multiply(right, (wide)u.den, &right) &&
-           solve_linear(sums[0], sums[1], right, v);
+    *finder = (pleat__x_finder){.plan = plan, .x = {1, 1}};
 }
 
-/* Takes what one size says about parameters that are not known. */
-static void learn(pleat__x_finder *finder, const pleat__function *f, int64_t s)
-{
-    const int64_t *k = f->k;
-    bool uses_u = k[1] != 0 || k[2] != 0, uses_v = k[3] != 0, mixes = k[4] != 0 || k[5] != 0;
-    if (!finder->has_u && (finder->has_v || (uses_u && !uses_v && !mixes)))
-        finder->has_u = solve_u(f, finder->x.v, s, &finder->x.u);
-    else if (!finder->has_v && (finder->has_u || (uses_v && !uses_u && !mixes)))
-        finder->has_v = solve_v(f, finder->x.u, s, &finder->x.v);
-    else if (!finder->has_product && !uses_u && !uses_v && k[5] == 0)
-        finder->has_product = solve_linear(k[0], k[4], s, &finder->product);
-    else if (finder->has_product && !finder->has_u && !uses_v) {
-        /* u v = p: k0 + k4 p + (k1 + k5 p) u + k2 u^2 */
-        wide p = (wide)finder->product.num, d = (wide)finder->product.den;
-        finder->has_u =
-            solve_square(k[0] * d + k[4] * p, k[1] * d + k[5] * p, k[2] * d, s * d, &finder->x.u);
-    }
-    if (finder->has_product && finder->has_u && !finder->has_v)
-        finder->has_v = divide(finder->product, finder->x.u, &finder->x.v);
-    if (finder->has_product && finder->has_v && !finder->has_u)
-        finder->has_u = divide(finder->product, finder->x.v, &finder->x.u);
-}
-
-static pleat__x_state contradict(pleat__x_finder *finder)
-{
-    finder->contradicted++;
-    return PLEAT__X_CONTRADICTED;
-}
-
-static bool depends_on_unknown(const pleat__x_finder *finder, const pleat__function *f)
-{
-    bool mixes = f->k[4] != 0 || f->k[5] != 0;
-    return mixes || (finder->has_u ? f->k[3] != 0 : f->k[1] != 0 || f->k[2] != 0);
-}
-
-static pleat__x_state judge(pleat__x_finder *finder, const pleat__function *f, uint64_t bytes)
+static bool is_at(const pleat__function *f, pleat__fraction x, uint64_t bytes)
 {
     uint64_t size;
-    if (!pleat__function_at(f, &finder->x, &size) || pleat__rounded(size) != pleat__rounded(bytes))
-        return contradict(finder);
-    finder->agreed++;
-    return PLEAT__X_KNOWN;
+    return pleat__function_at(f, x, &size) && pleat__rounded(size) == pleat__rounded(bytes);
 }
 
-pleat__x_state pleat__x_observe(pleat__x_finder *finder, bool first, uint32_t slot, uint64_t bytes)
+bool pleat__x_observe(pleat__x_finder *finder, uint32_t slot, uint64_t bytes)
 {
     const pleat__recipe *recipe = finder->plan->recipe;
-    uint32_t index = first ? recipe->first[slot] : recipe->steady[slot];
-    bool known = finder->has_u && finder->has_v;
-    pleat__x_state now = known ? PLEAT__X_KNOWN : PLEAT__X_UNKNOWN;
+    uint32_t index = recipe->steady[slot];
     if (index == PLEAT__NO_FUNCTION || !pleat__function_varies(&recipe->functions[index]))
-        return now;
+        return finder->known;
     const pleat__function *f = &recipe->functions[index];
-    if (known)
-        return judge(finder, f, bytes);
-    int64_t s;
+    pleat__fraction x = finder->x;
     /* Its bound says only that x is large, a rounded size not which x it is. */
-    if (bytes >= f->most || !f->exact)
-        return now;
-    pleat__x_finder before = *finder;
-    if (!scaled(f, bytes, &s))
-        return contradict(finder);
-    learn(finder, f, s);
-    bool learned = finder->has_u != before.has_u || finder->has_v != before.has_v ||
-                   finder->has_product != before.has_product;
-    if (learned && finder->has_u && finder->has_v) {
-        if (judge(finder, f, bytes) == PLEAT__X_KNOWN)
-            return PLEAT__X_KNOWN;
-        *finder = before;
-        return contradict(finder);
+    if (!finder->known && (bytes >= f->most || !f->exact))
+        return false;
+    if ((finder->known || pleat__function_solve(f, bytes, &x)) && is_at(f, x, bytes)) {
+        finder->x = x;
+        finder->known = true;
+        finder->agreed++;
+    } else {
+        finder->contradicted++;
     }
-    /* With one of two known, a size that depends on the other must tell it. */
-    return !learned && before.has_u != before.has_v && depends_on_unknown(&before, f)
-               ? contradict(finder)
-               : PLEAT__X_UNKNOWN;
+    return finder->known;
 }

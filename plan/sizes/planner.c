@@ -52,26 +52,16 @@ static pleat_result fit(pleat__planning *p)
     for (uint32_t t = 0; t < p->trace_count && p->options.names != NULL; t++)
         names[t] = p->options.names[t];
     PLEAT_TRY(pleat__fit_make(p->sizes, p->profile_count, items, names, p->scratch, &p->fit));
-    p->report->parameters = p->fit.parameters;
+    p->report->shows_x = p->fit.shows_x;
     p->report->varying = p->fit.varying;
     p->report->explained = p->fit.explained;
-    if (p->fit.parameters == 0)
+    if (!p->fit.shows_x)
         return no_x(p, items);
     for (uint32_t t = 0; t < p->trace_count; t++)
         p->report->x[t] = p->fit.x[t];
     const pleat__sized_trace *reference = &p->sources[p->reference];
     return pleat__sums_bound(reference->requests.items + reference->iteration.steady.item, p->sizes,
                              p->profile_count, items, p->scratch, &p->fit);
-}
-
-/* Lowest and highest of one parameter, PLEAT__RANGE times beyond what was recorded. */
-static pleat_result widen(pleat__fraction low, pleat__fraction high, pleat__fraction *lowest,
-                          pleat__fraction *highest)
-{
-    if (!pleat__fraction_multiply(low, (pleat__fraction){1, PLEAT__RANGE}, lowest) ||
-        !pleat__fraction_multiply(high, (pleat__fraction){PLEAT__RANGE, 1}, highest))
-        return pleat__fail(PLEAT_E_LIMIT, "the recorded sizes have too large a factor");
-    return PLEAT_OK;
 }
 
 static void stretch_range(pleat__fraction value, pleat__fraction *low, pleat__fraction *high)
@@ -82,29 +72,20 @@ static void stretch_range(pleat__fraction value, pleat__fraction *low, pleat__fr
         *high = value;
 }
 
+/* PLEAT__RANGE times below and beyond what was recorded. */
 static pleat_result set_range(pleat__planning *p)
 {
     pleat__recipe *recipe = p->recipe;
-    pleat__x low = p->fit.x[0], high = low, most = low;
-    for (uint32_t i = 1; i < p->profile_count; i++) {
-        const pleat__x *x = &p->fit.x[i];
-        pleat__fraction own, so_far;
-        stretch_range(x->u, &low.u, &high.u);
-        stretch_range(x->v, &low.v, &high.v);
-        if (pleat__fraction_multiply(x->u, x->v, &own) &&
-            pleat__fraction_multiply(most.u, most.v, &so_far) &&
-            pleat__fraction_compare(own, so_far) > 0)
-            most = *x;
-    }
-    PLEAT_TRY(widen(low.u, high.u, &recipe->lowest.u, &recipe->highest.u));
-    recipe->lowest.v = recipe->highest.v = (pleat__fraction){1, 1};
-    if (recipe->parameters == 2)
-        PLEAT_TRY(widen(low.v, high.v, &recipe->lowest.v, &recipe->highest.v));
-    recipe->reference = most;
+    pleat__fraction low = p->fit.x[0], high = low;
+    for (uint32_t i = 1; i < p->profile_count; i++)
+        stretch_range(p->fit.x[i], &low, &high);
+    if (!pleat__fraction_multiply(low, (pleat__fraction){1, PLEAT__RANGE}, &recipe->lowest) ||
+        !pleat__fraction_multiply(high, (pleat__fraction){PLEAT__RANGE, 1}, &recipe->highest))
+        return pleat__fail(PLEAT_E_LIMIT, "the recorded sizes have too large a factor");
+    recipe->reference = high;
     if (p->options.largest != NULL) {
         recipe->reference = *p->options.largest;
-        stretch_range(recipe->reference.u, &recipe->lowest.u, &recipe->highest.u);
-        stretch_range(recipe->reference.v, &recipe->lowest.v, &recipe->highest.v);
+        stretch_range(recipe->reference, &recipe->lowest, &recipe->highest);
     }
     return PLEAT_OK;
 }
@@ -126,7 +107,7 @@ static bool follows_host(const pleat__planning *p, uint32_t slot, uint32_t funct
 {
     uint64_t value;
     const pleat__function *f = &p->recipe->functions[function];
-    return pleat__function_varies(f) || (pleat__function_at(f, &p->recipe->reference, &value) &&
+    return pleat__function_varies(f) || (pleat__function_at(f, p->recipe->reference, &value) &&
                                          value == p->plan->first.slots[slot].size);
 }
 
@@ -192,7 +173,6 @@ static pleat_result make_recipe(pleat__planning *p)
     pleat_plan *plan = p->plan;
     PLEAT_TRY(pleat__recipe_new(plan));
     p->recipe = plan->recipe;
-    p->recipe->parameters = p->fit.parameters;
     p->recipe->named = p->options.names != NULL;
     PLEAT_TRY(copy_functions(p));
     PLEAT_TRY(set_range(p));
@@ -205,7 +185,7 @@ static pleat_result make_recipe(pleat__planning *p)
 
 /* --- sizes at one x ----------------------------------------------------------------------------*/
 
-static pleat_result size_sequence(pleat__planning *p, bool first, const pleat__x *x)
+static pleat_result size_sequence(pleat__planning *p, bool first, pleat__fraction x)
 {
     pleat__sequence *sequence = first ? &p->plan->first : &p->plan->steady;
     for (uint32_t i = 0; i < sequence->slot_count; i++) {
@@ -216,7 +196,7 @@ static pleat_result size_sequence(pleat__planning *p, bool first, const pleat__x
     return PLEAT_OK;
 }
 
-static pleat_result size_plan(pleat__planning *p, const pleat__x *x)
+static pleat_result size_plan(pleat__planning *p, pleat__fraction x)
 {
     PLEAT_TRY(size_sequence(p, true, x));
     return size_sequence(p, false, x);
@@ -228,7 +208,7 @@ static uint64_t scaled(const pleat__planning *p, uint32_t at, uint64_t size)
     uint64_t out;
     if (size == PLEAT__ABSENT)
         return 0;
-    return pleat__x_scale(size, &p->fit.x[at], &p->recipe->reference, &out) ? out : size;
+    return pleat__x_scale(size, p->fit.x[at], p->recipe->reference, &out) ? out : size;
 }
 
 static pleat_result make_lanes(pleat__planning *p)
@@ -260,7 +240,7 @@ static pleat_result make_lanes(pleat__planning *p)
     return result;
 }
 
-static pleat_result job_at(pleat__planning *p, const pleat__x *x, pleat__elastic_job *job)
+static pleat_result job_at(pleat__planning *p, pleat__fraction x, pleat__elastic_job *job)
 {
     PLEAT_TRY(size_plan(p, x));
     return pleat__elastic_job_make(p->plan, p->recipe->prologue, p->recipe->view_page, p->scratch,
@@ -269,11 +249,11 @@ static pleat_result job_at(pleat__planning *p, const pleat__x *x, pleat__elastic
 
 /* Lanes follow the samples, as in an instance. One that would be larger than a request may be stays
  * as it is: there is no instance then. */
-static void scale_lanes(const pleat__planning *p, const pleat__x *x, pleat__elastic_job *job)
+static void scale_lanes(const pleat__planning *p, pleat__fraction x, pleat__elastic_job *job)
 {
     for (uint32_t i = job->lanes_from; i < job->problem.count; i++) {
         uint64_t bytes;
-        if (pleat__x_scale(job->items[i].size, &p->recipe->reference, x, &bytes))
+        if (pleat__x_scale(job->items[i].size, p->recipe->reference, x, &bytes))
             job->items[i].size = bytes;
     }
 }
@@ -283,8 +263,8 @@ static pleat_result set_view_page(pleat__planning *p)
 {
     pleat__elastic_job job;
     uint32_t chunks;
-    PLEAT_TRY(job_at(p, &p->recipe->highest, &job));
-    scale_lanes(p, &p->recipe->highest, &job);
+    PLEAT_TRY(job_at(p, p->recipe->highest, &job));
+    scale_lanes(p, p->recipe->highest, &job);
     pleat_result result =
         pleat__floor_chunks(&job.problem, p->plan->chunk_bytes, p->scratch, &chunks);
     p->recipe->view_page = chunks + chunks / 8ull + 64;
@@ -314,7 +294,7 @@ static pleat_result lay_out(pleat__planning *p)
     pleat__elastic_job job;
     pleat__layout layout = {0};
     pleat__plan_step(p->watch, "lay out");
-    PLEAT_TRY(job_at(p, &p->recipe->reference, &job));
+    PLEAT_TRY(job_at(p, p->recipe->reference, &job));
     pleat_result result = pleat__elastic_lay_out(&job, &layout);
     if (result == PLEAT_OK)
         result = pleat__elastic_fill(&job, &layout, p->recipe->hosts, p->plan);

@@ -12,22 +12,22 @@
 
 typedef struct pleat__elastic_options {
     const pleat_plan_options *plan; /* may be NULL; the algorithm is not used */
-    const pleat__x *largest;        /* to lay the window out for; NULL: the largest x recorded */
+    const pleat__fraction *largest; /* to lay the window out for; NULL: the largest x recorded */
     const uint64_t *names; /* what x is called in each trace's last iteration; NULL: nothing */
 } pleat__elastic_options;
 
 typedef struct pleat__elastic_report {
     pleat__plan_report plan;
-    uint32_t reference;                  /* the trace whose sequences the plan has */
-    uint32_t parameters;                 /* 0: the sizes show no x */
-    pleat__x x[PLEAT__TRACES_MOST];      /* of each trace's last iteration */
-    uint64_t varying;                    /* requests of the iteration that differ */
-    uint64_t explained;                  /* of those, the ones with a function */
-    uint64_t paired[PLEAT__TRACES_MOST]; /* requests that the reference's iteration has in each */
+    uint32_t reference;                    /* the trace whose sequences the plan has */
+    bool shows_x;                          /* false: the sizes show none */
+    pleat__fraction x[PLEAT__TRACES_MOST]; /* of each trace's last iteration */
+    uint64_t varying;                      /* requests of the iteration that differ */
+    uint64_t explained;                    /* of those, the ones with a function */
+    uint64_t paired[PLEAT__TRACES_MOST];   /* requests that the reference's iteration has in each */
 } pleat__elastic_report;
 
 /* A plan with a recipe, its places those of the reference x. PLEAT_E_INPUT: the traces are of
- * different jobs, or their sizes show no x (report->parameters is 0). `watch` and `report` may be
+ * different jobs, or their sizes show no x (report->shows_x is false). `watch` and `report` may be
  * NULL. */
 PLEAT_NODISCARD pleat_result pleat__elastic_plan_make(
     const pleat_trace *const *traces, uint32_t count, const pleat__elastic_options *options,
@@ -36,11 +36,11 @@ PLEAT_NODISCARD pleat_result pleat__elastic_plan_make(
 /* The x of a trace's last whole iteration, by a plan of the same job; *changes: an iteration before
  * it has another. PLEAT_E_NOT_FOUND: its sizes show none; PLEAT_E_INPUT: nothing repeats in it. */
 PLEAT_NODISCARD pleat_result pleat__elastic_infer(const pleat_plan *plan, const pleat_trace *trace,
-                                                  pleat__x *out, bool *changes);
+                                                  pleat__fraction *out, bool *changes);
 
 /* How much of a trace's iteration a plan is for. */
 typedef struct pleat__cover {
-    pleat__x x;
+    pleat__fraction x;
     uint32_t requests; /* of the trace's last whole iteration */
     uint32_t covered;  /* those that the plan has as well, with room for them at x */
 } pleat__cover;

@@ -1,14 +1,13 @@
 /*
  * recipe.c: recipes in memory and in plan files.
  *
- * FORMAT   Behind the tables of a plan file of version 6 (format.c), as tables of their own:
+ * FORMAT   Behind the tables of a plan file of version 7 (format.c), as tables of their own:
  *
- *   numbers    parameters, prologue, named, view page, count of functions; reference, lowest,
- *              highest: u over, u under, v over, v under of each
- *   functions  six coefficients, divisor, exact, most or 0, least; a coefficient k is kept as 2 k,
- *              or as -2 k - 1 when it is negative
- *   first      function or 0, host or 0, of each slot of `first`
- *   steady     function or 0, of each steady slot
+ *   numbers    prologue, named, view page, count of functions; reference, lowest, highest: over,
+ *              under of each
+ *   functions  three coefficients, divisor, exact, most or 0, least; a coefficient k is kept as 2
+ * k, or as -2 k - 1 when it is negative first      function or 0, host or 0, of each slot of
+ * `first` steady     function or 0, of each steady slot
  *
  * READING  Every number is held against its bounds here; that the plan is its recipe's instance is
  * verify.c's to say.
@@ -18,13 +17,12 @@
 #include <internal/error.h>
 
 enum {
-    NUMBER_PARAMETERS,
     NUMBER_PROLOGUE,
     NUMBER_NAMED,
     NUMBER_VIEW_PAGE,
     NUMBER_FUNCTIONS,
-    NUMBER_X, /* reference, lowest, highest: four each */
-    NUMBERS = NUMBER_X + 12,
+    NUMBER_X, /* reference, lowest, highest: two each */
+    NUMBERS = NUMBER_X + 6,
 };
 
 #define FUNCTION_NUMBERS (PLEAT__TERMS + 4)
@@ -58,12 +56,10 @@ static uint64_t or_zero(uint32_t value)
     return value == UINT32_MAX ? 0 : value + 1ull;
 }
 
-static void put_x(const pleat__x *x, uint64_t *numbers)
+static void put_x(pleat__fraction x, uint64_t *numbers)
 {
-    numbers[0] = x->u.num;
-    numbers[1] = x->u.den;
-    numbers[2] = x->v.num;
-    numbers[3] = x->v.den;
+    numbers[0] = x.num;
+    numbers[1] = x.den;
 }
 
 static void give_number(const void *context, uint64_t index, uint64_t *row)
@@ -98,15 +94,14 @@ void pleat__recipe_put(pleat__pack_writer *writer, const pleat_plan *plan)
 {
     const pleat__recipe *recipe = plan->recipe;
     uint64_t numbers[NUMBERS] = {
-        [NUMBER_PARAMETERS] = recipe->parameters,
         [NUMBER_PROLOGUE] = recipe->prologue,
         [NUMBER_NAMED] = recipe->named,
         [NUMBER_VIEW_PAGE] = recipe->view_page,
         [NUMBER_FUNCTIONS] = recipe->function_count,
     };
-    put_x(&recipe->reference, numbers + NUMBER_X);
-    put_x(&recipe->lowest, numbers + NUMBER_X + 4);
-    put_x(&recipe->highest, numbers + NUMBER_X + 8);
+    put_x(recipe->reference, numbers + NUMBER_X);
+    put_x(recipe->lowest, numbers + NUMBER_X + 2);
+    put_x(recipe->highest, numbers + NUMBER_X + 4);
     pleat__pack_put_rows(writer, NUMBERS, 1, give_number, numbers);
     pleat__pack_put_rows(writer, recipe->function_count, FUNCTION_NUMBERS, give_function, recipe);
     pleat__pack_put_rows(writer, plan->first.slot_count, 2, give_first, recipe);
@@ -134,15 +129,10 @@ static pleat_result take_number(void *context, uint64_t index, const uint64_t *r
 }
 
 /* In lowest terms, and positive: as recipes are written. */
-static bool take_fraction(const uint64_t *numbers, pleat__fraction *out)
+static bool take_x(const uint64_t *numbers, pleat__fraction *out)
 {
     return pleat__fraction_make(numbers[0], numbers[1], out) && out->num == numbers[0] &&
            out->den == numbers[1] && out->num != 0;
-}
-
-static bool take_x(const uint64_t *numbers, pleat__x *out)
-{
-    return take_fraction(numbers, &out->u) && take_fraction(numbers + 2, &out->v);
 }
 
 static pleat_result take_function(void *context, uint64_t index, const uint64_t *row)
@@ -186,16 +176,14 @@ static pleat_result take_numbers(reader *r)
     const uint64_t *n = r->numbers;
     PLEAT_TRY(pleat__pack_rows(r->pack, NUMBERS, 1, take_number, r));
     bool fits =
-        n[NUMBER_PARAMETERS] >= 1 && n[NUMBER_PARAMETERS] <= 2 &&
         n[NUMBER_PROLOGUE] <= r->plan->steady.slot_count && n[NUMBER_NAMED] <= 1 &&
         n[NUMBER_VIEW_PAGE] <= PLEAT__PAGES_MOST &&
         n[NUMBER_FUNCTIONS] <= (uint64_t)r->plan->first.slot_count + r->plan->steady.slot_count &&
         n[NUMBER_FUNCTIONS] <= (r->pack->size - r->pack->at) / FUNCTION_NUMBERS &&
-        take_x(n + NUMBER_X, &recipe->reference) && take_x(n + NUMBER_X + 4, &recipe->lowest) &&
-        take_x(n + NUMBER_X + 8, &recipe->highest);
-    if (!fits || !pleat__x_in_range(recipe, &recipe->reference))
+        take_x(n + NUMBER_X, &recipe->reference) && take_x(n + NUMBER_X + 2, &recipe->lowest) &&
+        take_x(n + NUMBER_X + 4, &recipe->highest);
+    if (!fits || !pleat__x_in_range(recipe, recipe->reference))
         return pleat__pack_fail(r->pack, "a number of the recipe is out of range");
-    recipe->parameters = (uint32_t)n[NUMBER_PARAMETERS];
     recipe->prologue = (uint32_t)n[NUMBER_PROLOGUE];
     recipe->named = (uint32_t)n[NUMBER_NAMED];
     recipe->view_page = n[NUMBER_VIEW_PAGE];

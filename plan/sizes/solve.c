@@ -1,7 +1,7 @@
 /*
  * solve.c: see solve.h.
  *
- * FORMS    Sums of up to three of the six terms, those with fewer terms first, and among them in
+ * FORMS    Sums of up to three terms, those with fewer terms first, and among them in
  *          the order of `forms`. A form of n terms takes n samples to solve; it is believed when
  *          further samples agree, or when n is at most 2 and the answer looks like a tensor's size:
  *          with as many samples as terms anything would fit.
@@ -24,12 +24,9 @@ typedef struct form {
     uint8_t terms[3];
 } form;
 
-/* Terms as in pleat__function: 1, u, u^2, v, uv, u^2 v. Those with a term above 2 need v. */
+/* Terms as in pleat__function: 1, x, x^2. */
 static const form forms[] = {
-    {1, {0}},       {1, {1}},       {1, {4}},       {1, {3}},       {1, {2}},       {1, {5}},
-    {2, {0, 1}},    {2, {0, 4}},    {2, {0, 3}},    {2, {1, 2}},    {2, {4, 5}},    {2, {0, 2}},
-    {2, {0, 5}},    {2, {1, 4}},    {2, {3, 4}},    {3, {0, 1, 2}}, {3, {0, 4, 5}}, {3, {0, 1, 4}},
-    {3, {0, 3, 4}}, {3, {1, 3, 4}}, {3, {0, 1, 3}}, {3, {2, 4, 5}},
+    {1, {0}}, {1, {1}}, {1, {2}}, {2, {0, 1}}, {2, {1, 2}}, {2, {0, 2}}, {3, {0, 1, 2}},
 };
 #define FORMS (sizeof forms / sizeof *forms)
 
@@ -50,12 +47,12 @@ static wide gcd(wide a, wide b)
     return a;
 }
 
-/* A term's value; below 2^120 as u and v are below 2^40. */
+/* A term's value; below 2^80 as x is below 2^40. */
 static wide term_at(const pleat__sample *s, uint8_t term)
 {
-    wide value = term >= 3 ? (wide)s->v : 1;
-    for (int i = 0; i < term % 3; i++)
-        value *= (wide)s->u;
+    wide value = 1;
+    for (int i = 0; i < term; i++)
+        value *= (wide)s->x;
     return value;
 }
 
@@ -137,10 +134,9 @@ static bool gives(const pleat__function *f, const pleat__sample *samples, uint32
 {
     *exact = true;
     for (uint32_t i = 0; i < count; i++) {
-        pleat__x x;
+        pleat__fraction x;
         uint64_t size;
-        if (!pleat__fraction_make(samples[i].u, 1, &x.u) ||
-            !pleat__fraction_make(samples[i].v, 1, &x.v) || !pleat__function_at(f, &x, &size) ||
+        if (!pleat__fraction_make(samples[i].x, 1, &x) || !pleat__function_at(f, x, &size) ||
             pleat__rounded(size) != pleat__rounded(samples[i].size))
             return false;
         *exact = *exact && size == samples[i].size;
@@ -148,17 +144,12 @@ static bool gives(const pleat__function *f, const pleat__sample *samples, uint32
     return true;
 }
 
-static bool same_x(const pleat__sample *a, const pleat__sample *b)
-{
-    return a->u == b->u && a->v == b->v;
-}
-
 static uint32_t count_different(const pleat__sample *samples, uint32_t count)
 {
     uint32_t different = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t j = 0;
-        while (j < i && !same_x(&samples[i], &samples[j]))
+        while (j < i && samples[i].x != samples[j].x)
             j++;
         different += j == i;
     }
@@ -181,11 +172,8 @@ static bool plausible(const pleat__function *f, const pleat__sample *samples, ui
 /* Nothing shrinks where x grows, but for what a square outweighs, where enough samples say so. */
 static bool grows(const form *f, const pleat__function *function)
 {
-    bool square = f->count == 3 && (function->k[2] > 0 || function->k[5] > 0);
-    for (int i = 1; i < PLEAT__TERMS; i++)
-        if (function->k[i] < 0 && !square)
-            return false;
-    return function->k[2] >= 0 && function->k[5] >= 0;
+    bool square = f->count == 3 && function->k[2] > 0;
+    return function->k[2] >= 0 && (function->k[1] >= 0 || square);
 }
 
 /* Solves the form from the samples that lie farthest apart: their rounding weighs least. */
@@ -202,25 +190,23 @@ static bool solve_form(const form *f, const pleat__sample *samples, uint32_t cou
         return solve_from(f, from, out);
     for (uint32_t i = 0; i < count; i++) {
         from[2] = &samples[i];
-        if (!same_x(from[2], from[0]) && !same_x(from[2], from[1]) && solve_from(f, from, out))
+        if (from[2]->x != from[0]->x && from[2]->x != from[1]->x && solve_from(f, from, out))
             return true;
     }
     return false;
 }
 
-bool pleat__solve(const pleat__sample *samples, uint32_t count, uint32_t parameters,
-                  pleat__function *out)
+bool pleat__solve(const pleat__sample *samples, uint32_t count, pleat__function *out)
 {
     uint32_t different = count_different(samples, count);
     for (int wants_exact = 1; wants_exact >= 0; wants_exact--)
         for (size_t i = 0; i < FORMS; i++) {
             const form *f = &forms[i];
             pleat__function found;
-            bool exact, needs_v = f->terms[f->count - 1] >= 3;
-            if (f->count > different || (needs_v && parameters < 2) ||
-                (f->count == 3 && different == 3) || !solve_form(f, samples, count, &found) ||
-                !grows(f, &found) || !gives(&found, samples, count, &exact) ||
-                (wants_exact != 0 && !exact))
+            bool exact;
+            if (f->count > different || (f->count == 3 && different == 3) ||
+                !solve_form(f, samples, count, &found) || !grows(f, &found) ||
+                !gives(&found, samples, count, &exact) || (wants_exact != 0 && !exact))
                 continue;
             if (f->count > 1 && f->count == different && !plausible(&found, samples, count))
                 continue;
@@ -247,13 +233,13 @@ bool pleat__solve_bounded(const pleat__sample *samples, uint32_t count, uint64_t
     return gives(out, samples, count, &exact) && exact;
 }
 
-/* Whether the samples at each u are several, and agree. */
+/* Whether the samples at each x are several, and agree. */
 static bool each_confirmed(const pleat__sample *samples, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t same = 0;
         for (uint32_t j = 0; j < count; j++)
-            same += samples[j].u == samples[i].u && samples[j].size == samples[i].size;
+            same += samples[j].x == samples[i].x && samples[j].size == samples[i].size;
         if (same < 2)
             return false;
     }
@@ -265,8 +251,8 @@ bool pleat__solve_floored(const pleat__sample *samples, uint32_t count, pleat__f
     static const form linear = {1, {1}};
     const pleat__sample *low = samples, *high = samples;
     for (uint32_t i = 1; i < count; i++) {
-        low = samples[i].u < low->u ? &samples[i] : low;
-        high = samples[i].u > high->u ? &samples[i] : high;
+        low = samples[i].x < low->x ? &samples[i] : low;
+        high = samples[i].x > high->x ? &samples[i] : high;
     }
     bool exact;
     if (low->size >= high->size || high->size > SIZE_MOST || !each_confirmed(samples, count) ||

@@ -237,7 +237,7 @@ static bool gives(const sums *s, const workspace *w, const pleat__function *func
 {
     for (uint32_t p = 0; p < s->profiles; p++) {
         uint64_t size;
-        if (!pleat__function_at(function, &s->fit->x[p], &size) || size != w->largest)
+        if (!pleat__function_at(function, s->fit->x[p], &size) || size != w->largest)
             return false;
     }
     return true;
@@ -293,7 +293,7 @@ pleat_result pleat__sums_bound(const pleat__request *items, const uint64_t *size
               .count = count,
               .arena = arena,
               .fit = fit};
-    if (fit->parameters != 1)
+    if (!fit->shows_x)
         return PLEAT_OK;
     pleat_result result = bound_all(&s);
     pleat__arena_free(arena, s.workspaces);

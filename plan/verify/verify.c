@@ -273,7 +273,7 @@ static pleat_result check_function(const pleat_plan *plan, const pleat__sequence
     const pleat__function *function = &recipe->functions[functions[index]];
     if (slot->class == PLEAT__CLASS_DYNAMIC)
         return SHAPE("%s request %u is dynamic and has a function", name, index);
-    if (!pleat__function_at(function, &recipe->reference, &size) || size != slot->size)
+    if (!pleat__function_at(function, recipe->reference, &size) || size != slot->size)
         return SHAPE("%s request %u has not the size that its function gives", name, index);
     if (!pleat__function_holds(function, recipe))
         return SHAPE("%s request %u has no size somewhere in the recipe's range", name, index);
@@ -445,7 +445,7 @@ static pleat_result record(const pleat_plan *plan, const pleat_trace *trace, ple
 /* Whether a request of the trace has the size that the plan says; x is that of its iteration, or
  * NULL where it is not known: sizes that depend on it are any. */
 static bool has_size(const pleat_plan *plan, const pleat__sequence *sequence, uint32_t index,
-                     uint64_t bytes, const pleat__x *x)
+                     uint64_t bytes, const pleat__fraction *x)
 {
     const pleat__recipe *recipe = plan->recipe;
     const pleat__slot *slot = &sequence->slots[index];
@@ -461,7 +461,7 @@ static bool has_size(const pleat_plan *plan, const pleat__sequence *sequence, ui
     if (pleat__function_varies(&recipe->functions[own])) {
         if (x == NULL)
             return true;
-        if (!pleat__function_at(&recipe->functions[own], x, &size))
+        if (!pleat__function_at(&recipe->functions[own], *x, &size))
             return false;
     }
     return pleat__rounded(size) == pleat__rounded(bytes);
@@ -480,7 +480,7 @@ static bool outlives(const pleat__slot *slot, uint32_t end)
 static pleat_result check_request(const pleat_plan *plan, const pleat_trace *trace,
                                   const pleat__sequence *sequence, uint32_t index,
                                   const recorded *request, uint32_t begin_at, uint32_t end,
-                                  const pleat__x *x)
+                                  const pleat__fraction *x)
 {
     const pleat__slot *slot = &sequence->slots[index];
     const char *name = sequence == &plan->first ? "first" : "steady";
@@ -526,14 +526,14 @@ static pleat_result check_whole(const pleat_plan *plan, const recorded *requests
 }
 
 /* The x of the recorded iteration, or NULL. */
-static const pleat__x *find_x(const pleat_plan *plan, const recorded *requests,
-                              pleat__x_finder *finder)
+static const pleat__fraction *find_x(const pleat_plan *plan, const recorded *requests,
+                                     pleat__x_finder *finder)
 {
     if (plan->recipe == NULL)
         return NULL;
     pleat__x_begin(finder, plan);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-        if (pleat__x_observe(finder, false, i, requests[i].size) == PLEAT__X_KNOWN)
+        if (pleat__x_observe(finder, i, requests[i].size))
             return &finder->x;
     return NULL;
 }
@@ -582,7 +582,7 @@ static pleat_result check_trace(const pleat_plan *plan, const pleat_trace *trace
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
         PLEAT_TRY(
             check_request(plan, trace, &plan->first, i, &requests[i], 0, plan->first.events, NULL));
-    const pleat__x *x = find_x(plan, requests + plan->steady_request, &finder);
+    const pleat__fraction *x = find_x(plan, requests + plan->steady_request, &finder);
     uint32_t slots = pleat__iteration_slots(plan), events = pleat__iteration_events(plan);
     bool follows = follows_its_like(plan, requests);
     uint32_t begin_at =

@@ -22,8 +22,8 @@
 #include <runtime/base/gate.h>
 #include <runtime/base/states.h>
 
-struct pleat__x;       /* plan/sizes/sizes.h */
-struct pleat__pending; /* runtime/streams/pending_free.h */
+struct pleat__fraction; /* plan/sizes/sizes.h */
+struct pleat__pending;  /* runtime/streams/pending_free.h */
 
 /* What every policy is given; all outlive it. */
 typedef struct pleat__policy_context {
@@ -109,7 +109,7 @@ typedef struct pleat__policy_ops {
     bool (*audit)(void *self);
     /* The plan file's sizes, and the x that iterations have now; NULL: it has none, or x is not
      * known yet. The plan outlives the policy. NULL: the policy does not know sizes. */
-    const pleat_plan *(*parameter)(const void *self, struct pleat__x *x);
+    const pleat_plan *(*parameter)(const void *self, struct pleat__fraction *x);
     /* How the plan fits that it was given on trial. NULL: it takes none on trial. */
     pleat__plan_fit (*fit)(const void *self);
     /* What it is doing and why; NULL: it does the same always. */

@@ -12,18 +12,17 @@
 
 /* The largest multiple of one sample at which the plan fits, where iterations at x have `running`
  * samples. */
-static pleat_result search(const pleat_plan *plan, const pleat__x *x, uint64_t bytes,
+static pleat_result search(const pleat_plan *plan, pleat__fraction x, uint64_t bytes,
                            uint64_t running, uint64_t *most)
 {
-    pleat__fraction one;
-    pleat__x largest;
+    pleat__fraction one, largest;
     uint64_t physical;
-    if (!pleat__fraction_multiply(x->u, (pleat__fraction){1, running}, &one))
+    if (!pleat__fraction_multiply(x, (pleat__fraction){1, running}, &one))
         return pleat__fail(PLEAT_E_LIMIT, "a microbatch of %llu is too large to reckon with",
                            (unsigned long long)running);
-    PLEAT_TRY(pleat__elastic_fit(plan, bytes, x, one, &largest, &physical));
-    /* largest.u is a multiple of one sample's. */
-    uint64_t found = largest.u.num * one.den / (largest.u.den * one.num);
+    PLEAT_TRY(pleat__elastic_fit(plan, bytes, one, &largest, &physical));
+    /* The largest is a multiple of one sample's. */
+    uint64_t found = largest.num * one.den / (largest.den * one.num);
     if (found == 0)
         return pleat__fail(PLEAT_E_NOT_FOUND, "not even a microbatch of 1 would fit");
     *most = found;
@@ -48,7 +47,7 @@ static pleat_result search_recording(pleat_runtime *runtime, uint64_t bytes, uin
         return pleat__fail(PLEAT_E_NOT_FOUND,
                            "how sizes follow the microbatch is not known before iterations at two "
                            "of them were recorded");
-    result = search(plan, &report.x[0], bytes, running, most);
+    result = search(plan, report.x[0], bytes, running, most);
     pleat_plan_free(plan);
     return result;
 }
@@ -61,11 +60,11 @@ pleat_result pleat_max_microbatch(pleat_runtime *runtime, uint64_t running, uint
     if (runtime->ops->parameter == NULL)
         return pleat__fail(PLEAT_E_UNSUPPORTED, "the policy '%s' does not know sizes",
                            runtime->ops->name);
-    pleat__x x;
+    pleat__fraction x;
     pleat__gate_lock(&runtime->gate);
     const pleat_plan *plan = runtime->ops->parameter(runtime->policy, &x);
     uint64_t bytes = pleat__limits_allowed(runtime);
     pleat__gate_unlock(&runtime->gate);
-    return plan != NULL ? search(plan, &x, bytes, running, most)
+    return plan != NULL ? search(plan, x, bytes, running, most)
                         : search_recording(runtime, bytes, running, most);
 }

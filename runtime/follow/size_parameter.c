@@ -15,7 +15,6 @@ void pleat__size_parameter_init(pleat__size_parameter *sizes, const pleat_plan *
 {
     *sizes = (pleat__size_parameter){
         .plan = plan, .x = plan->recipe->reference, .passes = 2, .missed = PLEAT__NO_ITEM};
-    pleat__x_begin(&sizes->finder, plan);
     for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
         uint32_t function = plan->recipe->steady[i];
         sizes->varying += function != PLEAT__NO_FUNCTION &&
@@ -55,10 +54,7 @@ void pleat__size_parameter_begin(pleat__size_parameter *sizes, const pleat__sche
     sizes->last = 0;
     sizes->missed = PLEAT__NO_ITEM;
     sizes->sized_until = cursor < schedule->matcher.begin ? 0 : schedule->matcher.begin;
-    sizes->next = sizes->sized_until;
     sizes->passes += sizes->passes < 2;
-    if (sizes->plan->recipe->parameters == 2)
-        pleat__x_begin(&sizes->finder, sizes->plan);
 }
 
 /* The first item whose size is to be that at x when the cursor is where it is. */
@@ -80,7 +76,7 @@ static void size_item(const pleat__size_parameter *sizes, pleat__schedule *sched
 {
     const pleat__function *function = any_function_of(sizes, schedule, item);
     uint64_t bytes;
-    if (function != NULL && pleat__function_at(function, &sizes->x, &bytes))
+    if (function != NULL && pleat__function_at(function, sizes->x, &bytes))
         schedule->items[item].bytes = bytes;
 }
 
@@ -90,10 +86,8 @@ void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__schedule
              half = (schedule->count - schedule->matcher.begin) / 2;
     sizes->requests++;
     /* Back by more than half of it: another iteration has begun, and nothing marked it. */
-    if (cursor + half < sizes->last && sizes->requests > half) {
+    if (cursor + half < sizes->last && sizes->requests > half)
         pleat__size_parameter_begin(sizes, schedule);
-        sizes->next = cursor;
-    }
     sizes->last = cursor;
     /* Two passes after x changed all items have their size. */
     if (sizes->passes >= 2)
@@ -103,68 +97,36 @@ void pleat__size_parameter_advance(pleat__size_parameter *sizes, pleat__schedule
         size_item(sizes, schedule, sizes->sized_until);
 }
 
-static void change(pleat__size_parameter *sizes, pleat__schedule *schedule, const pleat__x *x)
+static void change(pleat__size_parameter *sizes, pleat__schedule *schedule, pleat__fraction x)
 {
-    sizes->x = *x;
+    sizes->x = x;
     sizes->passes = 0;
     sizes->sized_until = first_to_size(schedule);
     pleat__size_parameter_advance(sizes, schedule);
 }
 
-/* One parameter: the x at which the item at the cursor has this size. */
+/* Another x, at which the item at the cursor has this size. */
 static bool solve(const pleat__size_parameter *sizes, const pleat__schedule *schedule,
-                  uint64_t bytes, uint16_t stream, pleat__x *x, uint32_t *item)
+                  uint64_t bytes, uint16_t stream, pleat__fraction *x)
 {
-    *item = schedule->matcher.cursor;
-    *x = sizes->x;
-    const pleat__function *function = function_of(sizes, schedule, *item);
-    return function != NULL && schedule->items[*item].stream == stream &&
-           pleat__function_solve(function, bytes, &x->u) && !pleat__x_equal(x, &sizes->x) &&
-           pleat__x_in_range(sizes->plan->recipe, x);
-}
-
-static pleat__x_state observe(pleat__size_parameter *sizes, const pleat__schedule *schedule,
-                              uint32_t item, uint64_t bytes)
-{
-    uint32_t begin = schedule->matcher.begin;
-    bool first = item < begin;
-    return pleat__x_observe(&sizes->finder, first, first ? item : item - begin, bytes);
-}
-
-/* Two parameters are found from several requests together, each known by its place in the
- * iteration: the matcher's cursor stands still where sizes are others. */
-static bool find(pleat__size_parameter *sizes, const pleat__schedule *schedule, uint64_t bytes,
-                 uint16_t stream, pleat__x *x, uint32_t *item)
-{
-    *item = sizes->next++;
-    if (*item >= schedule->count || schedule->items[*item].stream != stream)
-        return false;
-    pleat__x_state state = observe(sizes, schedule, *item, bytes);
-    if (state == PLEAT__X_CONTRADICTED && sizes->finder.agreed < 2) {
-        /* One of them was no request of the plan's: this one's word against the others'. */
-        pleat__x_begin(&sizes->finder, sizes->plan);
-        state = observe(sizes, schedule, *item, bytes);
-    }
-    sizes->agreed = sizes->finder.agreed;
-    *x = sizes->finder.x;
-    return state == PLEAT__X_KNOWN && !pleat__x_equal(x, &sizes->x) &&
-           pleat__x_in_range(sizes->plan->recipe, x);
+    uint32_t item = schedule->matcher.cursor;
+    const pleat__function *function = function_of(sizes, schedule, item);
+    return function != NULL && schedule->items[item].stream == stream &&
+           pleat__function_solve(function, bytes, x) && !pleat__fraction_equal(*x, sizes->x) &&
+           pleat__x_in_range(sizes->plan->recipe, *x);
 }
 
 void pleat__size_parameter_infer(pleat__size_parameter *sizes, pleat__schedule *schedule,
                                  uint64_t bytes, uint16_t stream)
 {
-    bool two = sizes->plan->recipe->parameters == 2;
-    pleat__x x;
-    uint32_t item;
-    if (sizes->tries >= TRIES || (!two && schedule->items[schedule->matcher.cursor].bytes == bytes))
-        return;
-    if (!(two ? find(sizes, schedule, bytes, stream, &x, &item)
-              : solve(sizes, schedule, bytes, stream, &x, &item)))
+    uint32_t item = schedule->matcher.cursor;
+    pleat__fraction x;
+    if (sizes->tries >= TRIES || schedule->items[item].bytes == bytes ||
+        !solve(sizes, schedule, bytes, stream, &x))
         return;
     sizes->tries++;
-    sizes->agreed = two ? sizes->agreed : 0;
-    change(sizes, schedule, &x);
+    sizes->agreed = 0;
+    change(sizes, schedule, x);
     if (schedule->items[item].bytes == bytes)
         pleat__matcher_jump(&schedule->matcher, item);
 }
@@ -175,7 +137,7 @@ void pleat__size_parameter_matched(pleat__size_parameter *sizes, const pleat__sc
     if (pleat__size_parameter_is_proven(sizes) || function_of(sizes, schedule, item) == NULL)
         return;
     sizes->as_said++;
-    if (sizes->plan->recipe->parameters == 1 && sizes->agreed < 2)
+    if (sizes->agreed < 2)
         sizes->agreed++;
 }
 
@@ -211,8 +173,8 @@ void pleat__size_parameter_correct(pleat__size_parameter *sizes, pleat__schedule
         return;
     }
     sizes->missed = PLEAT__NO_ITEM;
-    if (item == expected || sizes->plan->recipe->parameters == 2 ||
-        !pleat__size_parameter_is_known(sizes) || !may_be(schedule, expected, bytes, stream))
+    if (item == expected || !pleat__size_parameter_is_known(sizes) ||
+        !may_be(schedule, expected, bytes, stream))
         return;
     sizes->missed = expected;
     sizes->missed_bytes = bytes;

@@ -4,8 +4,7 @@
  *
  * The first requests of an iteration whose size depends on x say it: a request that is not what the
  * schedule expects at the cursor is put into that item's size function, which is solved for x. Two
- * parameters are found from several requests, each put into the function of the item in its place
- * of the iteration. Two requests that agree settle x for the iteration. Sizes are evaluated a
+ * requests that agree settle x for the iteration. Sizes are evaluated a
  * little ahead of the matcher's cursor only, so that no request pays for a whole iteration.
  *
  * What two recordings do not show, such as a workspace that stops growing, has another size than
@@ -22,24 +21,22 @@
 
 typedef struct pleat__size_parameter {
     const pleat_plan *plan; /* with a recipe; NULL: sizes follow nothing */
-    pleat__x x;             /* of this iteration, as far as it is known, else of the one before */
+    pleat__fraction x;      /* of this iteration, as far as it is known, else of the one before */
     uint32_t agreed;  /* requests of this iteration whose size depends on x and is as x says */
     bool seen;        /* x was certain in some iteration that has ended */
     uint32_t tries;   /* values of x that were tried in this iteration */
     uint32_t as_said; /* requests of this iteration that depend on x and were found by their size */
     uint32_t varying; /* items of an iteration that depend on x */
-    uint32_t next;    /* two parameters: the item that the next request is, were all there so far */
-    uint32_t requests;      /* of this iteration */
-    uint32_t last;          /* the cursor at the request before */
-    uint32_t sized_until;   /* items below have their size at x in this pass */
-    uint32_t passes;        /* iterations that have begun since x changed; stops at 2 */
-    uint32_t missed;        /* the item in whose place another size came just now, or
-                               PLEAT__NO_ITEM ... */
-    uint32_t confirms;      /* ... the item that says so if it comes next ... */
-    uint64_t missed_bytes;  /* ... that size ... */
-    uint32_t taken_for;     /* ... and the item that it was taken for, or PLEAT__NO_ITEM where
-                               it does not lie in that one's slot */
-    pleat__x_finder finder; /* two parameters */
+    uint32_t requests;     /* of this iteration */
+    uint32_t last;         /* the cursor at the request before */
+    uint32_t sized_until;  /* items below have their size at x in this pass */
+    uint32_t passes;       /* iterations that have begun since x changed; stops at 2 */
+    uint32_t missed;       /* the item in whose place another size came just now, or
+                              PLEAT__NO_ITEM ... */
+    uint32_t confirms;     /* ... the item that says so if it comes next ... */
+    uint64_t missed_bytes; /* ... that size ... */
+    uint32_t taken_for;    /* ... and the item that it was taken for, or PLEAT__NO_ITEM where
+                              it does not lie in that one's slot */
 } pleat__size_parameter;
 
 /* pre: the plan has a recipe, and stays. x is what its sizes are recorded at. */
@@ -84,20 +81,6 @@ static inline bool pleat__size_parameter_is_seen(const pleat__size_parameter *si
 static inline bool pleat__size_parameter_is_proven(const pleat__size_parameter *sizes)
 {
     return pleat__size_parameter_is_known(sizes) && sizes->as_said >= sizes->varying / 2;
-}
-
-/* Whether what was laid out for x has room for `other`. */
-static inline bool pleat__x_holds(const pleat__x *x, const pleat__x *other)
-{
-    return pleat__fraction_compare(x->u, other->u) >= 0 &&
-           pleat__fraction_compare(x->v, other->v) >= 0;
-}
-
-/* The least that holds both. */
-static inline pleat__x pleat__x_larger(const pleat__x *a, const pleat__x *b)
-{
-    return (pleat__x){pleat__fraction_compare(a->u, b->u) < 0 ? b->u : a->u,
-                      pleat__fraction_compare(a->v, b->v) < 0 ? b->v : a->v};
 }
 
 #endif

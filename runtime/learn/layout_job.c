@@ -221,9 +221,8 @@ static void tables_free(placing *p)
     pleat__arena_free(p->layouts->arena, p->table);
 }
 
-/* Whether so many bytes may have lived. An x that half of the requests fit by chance, or two
- * parameters each seen without the other, would take several times what the job does (D465 in
- * docs/decisions.md). */
+/* Whether so many bytes may have lived. An x that half of the requests fit by chance would take
+ * several times what the job does (D465 in docs/decisions.md). */
 static bool may_have_lived(uint64_t bytes, uint64_t most_live)
 {
     return bytes <= most_live + most_live / BEYOND;
@@ -232,7 +231,7 @@ static bool may_have_lived(uint64_t bytes, uint64_t most_live)
 /* The plan at the sizes that are wanted. Where too much lives in it, *beyond is how much. */
 static pleat_result plan_layout(const pleat__layouts *layouts, pleat_plan **plan, uint64_t *beyond)
 {
-    PLEAT_TRY(pleat__elastic_instance(layouts->plan, &layouts->wanted, NULL, NULL, plan));
+    PLEAT_TRY(pleat__elastic_instance(layouts->plan, layouts->wanted, NULL, NULL, plan));
     if (may_have_lived((*plan)->max_live_bytes, layouts->most_live))
         return PLEAT_OK;
     *beyond = (*plan)->max_live_bytes;
@@ -307,9 +306,9 @@ void pleat__layouts_release(pleat__layouts *layouts)
 }
 
 /* Where too much would have lived it is for as long as that is so. */
-static bool has_failed(const pleat__layouts *layouts, const pleat__x *x, uint64_t most_live)
+static bool has_failed(const pleat__layouts *layouts, pleat__fraction x, uint64_t most_live)
 {
-    return layouts->failed.u.num != 0 && pleat__x_holds(x, &layouts->failed) &&
+    return layouts->failed.num != 0 && pleat__fraction_compare(x, layouts->failed) >= 0 &&
            (layouts->failed_live == 0 || !may_have_lived(layouts->failed_live, most_live));
 }
 
@@ -326,24 +325,23 @@ static const pleat__layout_made *largest_of(const pleat__layouts *layouts)
 }
 
 /* Whether there is a layout for x. */
-static bool is_laid_out(const pleat__layouts *layouts, const pleat__x *x)
+static bool is_laid_out(const pleat__layouts *layouts, pleat__fraction x)
 {
-    return pleat__x_holds(&largest_of(layouts)->x, x);
+    return pleat__fraction_compare(largest_of(layouts)->x, x) >= 0;
 }
 
-void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x, uint64_t most_live)
+void pleat__layouts_ask(pleat__layouts *layouts, pleat__fraction x, uint64_t most_live)
 {
     if (layouts->plan == NULL || layouts->plan->recipe == NULL ||
         layouts->state != PLEAT__LAYOUT_NONE || layouts->retired_count == PLEAT__RETIRED ||
         is_laid_out(layouts, x) || !has_lane_numbers(layouts))
         return;
-    pleat__x wanted = pleat__x_larger(&largest_of(layouts)->x, x);
-    if (has_failed(layouts, &wanted, most_live))
+    if (has_failed(layouts, x, most_live))
         return;
     if (layouts->thread == NULL &&
         pleat__mapper_create(layouts->heap->vmm, layouts->arena, &layouts->thread) != PLEAT_OK)
         return;
-    layouts->wanted = wanted;
+    layouts->wanted = x;
     layouts->most_live = most_live;
     layouts->job = (pleat__job){.call = work, .context = layouts, .forgotten = true};
     pleat__mapper_submit(layouts->thread, &layouts->job);

@@ -30,7 +30,7 @@
 typedef struct pleat__layout_made {
     pleat_plan *plan; /* owned, but for the plan file's own */
     pleat__schedule *schedule;
-    pleat__x x; /* it serves sizes up to here */
+    pleat__fraction x; /* it serves sizes up to here */
     /* Where its views are mapped in the window. The plan file's own are listed when it is left. */
     pleat__page_run *views;
     size_t view_capacity;
@@ -56,10 +56,10 @@ typedef struct pleat__layouts {
     uint32_t lanes; /* numbers given to the lanes of all schedules so far */
     pleat__layout_state state;
     pleat__layout_made made;
-    pleat__x wanted;      /* what is being made ... */
-    uint64_t most_live;   /* ... and the most bytes that had lived when it was asked for */
-    pleat__x failed;      /* not asked for again from here on; u of 0: none failed */
-    uint64_t failed_live; /* bytes that would live in it, where that was why; else 0 */
+    pleat__fraction wanted; /* what is being made ... */
+    uint64_t most_live;     /* ... and the most bytes that had lived when it was asked for */
+    pleat__fraction failed; /* not asked for again from here on; 0: none failed */
+    uint64_t failed_live;   /* bytes that would live in it, where that was why; else 0 */
     pleat__mapper *thread;
     pleat__job job;
     pthread_cond_t done;
@@ -74,7 +74,7 @@ PLEAT_NODISCARD pleat_result pleat__layouts_load(pleat__layouts *layouts, pleat_
 void pleat__layouts_release(pleat__layouts *layouts);
 /* A layout for x is wanted: begins with it, unless there is one or it cannot be had. At least
  * half of an iteration at x was found, and at most `most_live` bytes have lived so far. */
-void pleat__layouts_ask(pleat__layouts *layouts, const pleat__x *x, uint64_t most_live);
+void pleat__layouts_ask(pleat__layouts *layouts, pleat__fraction x, uint64_t most_live);
 /* Waits for one that is being made; lock and turn are left meanwhile. */
 void pleat__layouts_await(pleat__layouts *layouts);
 /* The schedule of one that was made, which takes the place of the last one; NULL: none was. */

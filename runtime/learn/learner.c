@@ -174,7 +174,7 @@ static void follow_sizes(pleat__learner *learner)
     if (!pleat__learner_has_sizes(learner))
         return;
     if (pleat__size_parameter_is_proven(&learner->sizes))
-        pleat__layouts_ask(&learner->layouts, &learner->sizes.x, learner->most_live);
+        pleat__layouts_ask(&learner->layouts, learner->sizes.x, learner->most_live);
     take_layout(learner);
 }
 

@@ -565,7 +565,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
     return PLEAT_OK;
 }
 
-static const pleat_plan *parameter(const void *opaque, pleat__x *x)
+static const pleat_plan *parameter(const void *opaque, pleat__fraction *x)
 {
     const policy *self = opaque;
     if (!pleat__learner_has_sizes(&self->learner) ||

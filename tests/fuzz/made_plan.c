@@ -170,7 +170,7 @@ static void put_lanes(making *m)
 
 /* --- recipes -----------------------------------------------------------------------------------*/
 
-/* Sizes as k0 + k1 u, rounded up, at a reference of u = `at`; constant where that does not come
+/* Sizes as k0 + k1 x, rounded up, at a reference of x = `at`; constant where that does not come
  * out. */
 static void put_function(making *m, table *to, uint64_t size, uint32_t at, bool constant)
 {
@@ -210,9 +210,8 @@ static void put_recipe(making *m)
     uint32_t prologue = draw(m, m->steady + 1), at = 1 + draw(m, 5);
     uint32_t used = put_functions(m, functions, first, 0, m->first, at, prologue, 0);
     used = put_functions(m, functions, steady, 1, m->steady, at, prologue, used);
-    const uint64_t row[] = {
-        1 + (draw(m, 8) == 0), prologue, draw(m, 2), m->pages + draw(m, 8), used, at, 1, 1, 1, 1,
-        1 + draw(m, 4),        1,        1,          at + draw(m, 64),      1,    1,  1};
+    const uint64_t row[] = {prologue, draw(m, 2),     m->pages + draw(m, 8), used, at, 1,
+                            1,        1 + draw(m, 4), at + draw(m, 64),      1};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         put(numbers, row[i]);
 }
@@ -245,7 +244,7 @@ static void put_handed(making *m)
 
 static void make_plan(making *m)
 {
-    static const uint32_t versions[] = {1, 3, 4, 6};
+    static const uint32_t versions[] = {1, 3, 4, 7};
     m->version = versions[draw(m, 4)];
     m->chunk = 512ull << draw(m, 5);
     m->streams = 1 + (draw(m, 3) == 0 ? draw(m, 3) : 0);
@@ -289,7 +288,7 @@ static void make_plan(making *m)
     header->text = "pleat plan";
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         put(header, row[i]);
-    if (m->version == 6)
+    if (m->version == 7)
         put_recipe(m);
     if (m->version == 3)
         put_reuse(m);

@@ -213,7 +213,7 @@ void oracle_check(const pleat_plan *plan)
     check_reuse(plan);
 }
 
-static void check_instance(const pleat_plan *plan, const pleat__x *x, uint32_t how)
+static void check_instance(const pleat_plan *plan, pleat__fraction x, uint32_t how)
 {
     const pleat__instance_options options = {.recipe = how % 2 == 1, .first = how / 2 % 2 == 1};
     pleat__instance_report report;
@@ -243,18 +243,16 @@ void oracle_check_instances(const pleat_plan *plan, fuzz_draws *draws)
     if (recipe == NULL)
         return;
     uint32_t how = fuzz_draw(draws, 4);
-    check_instance(plan, &recipe->reference, how);
-    check_instance(plan, &recipe->lowest, how + 1);
-    check_instance(plan, &recipe->highest, how + 2);
-    const pleat__x x = {drawn_fraction(draws),
-                        recipe->parameters == 2 ? drawn_fraction(draws) : recipe->reference.v};
-    check_instance(plan, &x, how + 3);
+    check_instance(plan, recipe->reference, how);
+    check_instance(plan, recipe->lowest, how + 1);
+    check_instance(plan, recipe->highest, how + 2);
+    check_instance(plan, drawn_fraction(draws), how + 3);
     if (fuzz_draw(draws, 8) != 0) /* it lays out some forty */
         return;
-    pleat__x fits;
+    pleat__fraction fits;
     uint64_t bytes = fuzz_bytes(draws, fuzz_draw(draws, 8)), takes;
     pleat_result result = pleat__elastic_fit(
-        plan, bytes, &x, (pleat__fraction){1, 1 + fuzz_draw(draws, 2)}, &fits, &takes);
+        plan, bytes, (pleat__fraction){1, 1 + fuzz_draw(draws, 2)}, &fits, &takes);
     FUZZ_CHECK(result != PLEAT_OK || takes <= bytes, "%llu bytes fit in %llu",
                (unsigned long long)takes, (unsigned long long)bytes);
 }

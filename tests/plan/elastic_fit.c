@@ -16,9 +16,9 @@ static void function_at_a_fraction_is_rounded_up(void **state)
 {
     (void)state;
     const pleat__function f = {.k = {1, 3}, .divisor = 2, .most = UINT64_MAX};
-    const pleat__x x = {{5, 4}, {1, 1}};
+    const pleat__fraction x = {5, 4};
     uint64_t size;
-    assert_true(pleat__function_at(&f, &x, &size));
+    assert_true(pleat__function_at(&f, x, &size));
     assert_int_equal(size, 3); /* (1 + 3.75) / 2 */
 }
 
@@ -26,13 +26,13 @@ static void function_beyond_all_sizes_has_none(void **state)
 {
     (void)state;
     pleat__function f = {.k = {0, INT64_MAX}, .divisor = 1, .most = UINT64_MAX};
-    const pleat__x x = {{PLEAT__FRACTION_MOST - 1, 1}, {PLEAT__FRACTION_MOST - 1, 1}};
+    const pleat__fraction x = {PLEAT__FRACTION_MOST - 1, 1};
     uint64_t size;
-    assert_false(pleat__function_at(&f, &x, &size));
-    f = (pleat__function){.k = {0, 0, INT64_MAX, 0, 0, INT64_MAX}, .divisor = 1};
-    assert_false(pleat__function_at(&f, &x, &size));
+    assert_false(pleat__function_at(&f, x, &size));
+    f = (pleat__function){.k = {0, 0, INT64_MAX}, .divisor = 1};
+    assert_false(pleat__function_at(&f, x, &size));
     f = (pleat__function){.k = {-1}, .divisor = 1, .most = UINT64_MAX};
-    assert_false(pleat__function_at(&f, &x, &size));
+    assert_false(pleat__function_at(&f, x, &size));
 }
 
 /* 3 u^2 - 40 u + 139: 5.67 bytes at u = 20/3, where it turns; less one of 6 it is none there. */
@@ -40,43 +40,36 @@ static void function_holds_where_it_turns_too(void **state)
 {
     (void)state;
     pleat__function f = {.k = {139, -40, 3}, .divisor = 1, .most = UINT64_MAX};
-    pleat__recipe recipe = {.lowest = {{1, 1}, {1, 1}}, .highest = {{32, 1}, {2, 1}}};
+    pleat__recipe recipe = {.lowest = {1, 1}, .highest = {32, 1}};
     assert_true(pleat__function_holds(&f, &recipe));
     f.k[0] -= 6;
     assert_false(pleat__function_holds(&f, &recipe));
-    recipe.lowest.u = (pleat__fraction){7, 1};
+    recipe.lowest = (pleat__fraction){7, 1};
     assert_true(pleat__function_holds(&f, &recipe));
-    recipe.lowest.u = (pleat__fraction){1, 1};
-    recipe.highest.u = (pleat__fraction){6, 1};
+    recipe.lowest = (pleat__fraction){1, 1};
+    recipe.highest = (pleat__fraction){6, 1};
     assert_true(pleat__function_holds(&f, &recipe));
     /* 2^48 + 512 at u = 16, 2^48 - 512 at both ends. */
     f = (pleat__function){.k = {(1ll << 48) - 512, 128, -4}, .divisor = 1, .most = UINT64_MAX};
-    recipe.lowest.u = (pleat__fraction){1, 64};
-    recipe.highest.u = (pleat__fraction){32, 1};
+    recipe.lowest = (pleat__fraction){1, 64};
+    recipe.highest = (pleat__fraction){32, 1};
     assert_false(pleat__function_holds(&f, &recipe));
-    /* The same with v for one: at v = 2 alone it is negative in between. */
-    f = (pleat__function){.k = {0, 0, 0, 139, -40, 3}, .divisor = 1, .most = UINT64_MAX};
-    f.k[0] = 6;
-    f.k[3] -= 9;
-    recipe.lowest.u = (pleat__fraction){1, 1};
-    assert_false(pleat__function_holds(&f, &recipe));
-    recipe.highest.v = (pleat__fraction){1, 1};
-    assert_true(pleat__function_holds(&f, &recipe));
 }
 
 static void texts_of_x_are_read_back(void **state)
 {
     (void)state;
-    static const char *const good[] = {"3", "5/2", "128 x 4", "7/3 x 2"};
-    static const char *const bad[] = {"", "x", "0", "1/0", "-1", "1.5.2", "3 y 4", "1 x", "2 x 0"};
+    static const char *const good[] = {"3", "5/2", "7/3"};
+    static const char *const bad[] = {"",      "x",     "0",   "1/0",    "-1",
+                                      "1.5.2", "3 y 4", "1 x", "128 x 4"};
     char text[64];
-    pleat__x x;
+    pleat__fraction x;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_true(pleat__x_parse(good[i], &x));
-        assert_string_equal(pleat__x_text(&x, text, sizeof text), good[i]);
+        assert_string_equal(pleat__x_text(x, text, sizeof text), good[i]);
     }
     assert_true(pleat__x_parse("2.50", &x));
-    assert_string_equal(pleat__x_text(&x, text, sizeof text), "5/2");
+    assert_string_equal(pleat__x_text(x, text, sizeof text), "5/2");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(pleat__x_parse(bad[i], &x));
 }
@@ -85,18 +78,14 @@ static void texts_of_x_are_read_back(void **state)
 static void bytes_of_a_large_lane_are_scaled_to_any_x(void **state)
 {
     (void)state;
-    const pleat__x from = {{4096, 1}, {1, 1}}, odd = {{439183, 1000}, {3, 1}};
+    const pleat__fraction from = {4096, 1}, odd = {439183, 1000}, far = {1 << 30, 1};
     const uint64_t places = (1ull << 27) + 1;
     uint64_t out;
-    assert_true(pleat__x_scale(512 * places, &from, &(pleat__x){{8191, 1}, {1, 1}}, &out));
+    assert_true(pleat__x_scale(512 * places, from, (pleat__fraction){8191, 1}, &out));
     assert_int_equal(out, 512 * ((places * 8191 + 4095) / 4096));
-    assert_true(pleat__x_scale(512 * places, &from, &odd, &out));
-    assert_int_equal(out, 512 * ((places * 439183 * 3 + 4095999) / 4096000));
-    assert_false(pleat__x_scale(512 * places, &from, &(pleat__x){{1 << 30, 1}, {1, 1}}, &out));
-    /* Products of more than 40 bits whose ratio has few. */
-    const pleat__x many = {{1000, 1}, {3828045, 1}}, more = {{1783277, 500}, {3828045, 4}};
-    assert_true(pleat__x_scale(512000, &many, &more, &out));
-    assert_int_equal(out, 512 * 892);
+    assert_true(pleat__x_scale(512 * places, from, odd, &out));
+    assert_int_equal(out, 512 * ((places * 439183 + 4095999) / 4096000));
+    assert_false(pleat__x_scale(512 * places, from, far, &out));
 }
 
 /* Three sizes lie on some curve whatever they are: three terms want a fourth. */
@@ -104,57 +93,53 @@ static void functions_of_three_terms_are_not_made_of_three_sizes(void **state)
 {
     (void)state;
     pleat__function found;
-    pleat__sample samples[] = {{.size = 6u << 20, .u = 1, .v = 1},
-                               {.size = 17u << 20, .u = 2, .v = 1},
-                               {.size = 34u << 20, .u = 3, .v = 1},
-                               {.size = 57u << 20, .u = 4, .v = 1}};
-    assert_false(pleat__solve(samples, 3, 1, &found));
-    assert_true(pleat__solve(samples, 4, 1, &found));
+    pleat__sample samples[] = {{.size = 6u << 20, .x = 1},
+                               {.size = 17u << 20, .x = 2},
+                               {.size = 34u << 20, .x = 3},
+                               {.size = 57u << 20, .x = 4}};
+    assert_false(pleat__solve(samples, 3, &found));
+    assert_true(pleat__solve(samples, 4, &found));
     assert_int_equal(found.k[2], 3 << 20);
 }
 
 /* --- fitting -----------------------------------------------------------------------------------*/
 
 /* Rows of sizes, as the fit takes them. */
-static uint64_t *table_of(const kind *kinds, uint32_t count, const uint64_t *us, const uint64_t *vs,
-                          uint32_t profiles, pleat__arena *arena)
+static uint64_t *table_of(const kind *kinds, uint32_t count, const uint64_t *xs, uint32_t profiles,
+                          pleat__arena *arena)
 {
     uint64_t *sizes = pleat__arena_alloc(arena, (size_t)profiles * count * sizeof *sizes);
     assert_non_null(sizes);
     for (uint32_t p = 0; p < profiles; p++)
         for (uint32_t i = 0; i < count; i++)
-            sizes[p * count + i] = size_of(&kinds[i], us[p], vs[p]);
+            sizes[p * count + i] = size_of(&kinds[i], xs[p]);
     return sizes;
 }
 
-/* Every request has a function, which gives its size at what x is called `u` and `v` too. */
-static void expect_fit(const pleat__fit *fit, const kind *kinds, uint32_t count, uint64_t u,
-                       uint64_t v, const pleat__x *x)
+/* Every request has a function, which gives its size at x. */
+static void expect_fit(const pleat__fit *fit, const kind *kinds, uint32_t count, uint64_t x)
 {
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t size;
+        uint64_t size, own = size_of(&kinds[i], x);
         assert_int_not_equal(fit->of[i], PLEAT__NO_FUNCTION);
-        assert_true(pleat__function_at(&fit->functions[fit->of[i]], x, &size));
-        if (to_512(size) != to_512(size_of(&kinds[i], u, v)))
+        assert_true(
+            pleat__function_at(&fit->functions[fit->of[i]], (pleat__fraction){x, 1}, &size));
+        if (to_512(size) != to_512(own))
             fail_msg("request %u: %llu, not %llu", i, (unsigned long long)size,
-                     (unsigned long long)size_of(&kinds[i], u, v));
+                     (unsigned long long)own);
     }
 }
 
-/* What is recorded at so many x, of one parameter, says the sizes at each x up to 19. */
+/* What is recorded at so many x says the sizes at each x up to 19. */
 static void expect_fit_of(const kind *kinds, uint32_t count, const uint64_t *us, uint32_t recorded)
 {
-    const uint64_t vs[] = {1, 1, 1};
     pleat__arena *arena;
     pleat__fit fit;
-    assert_in_range(recorded, 1, sizeof vs / sizeof *vs);
     assert_ok(pleat__arena_create(&arena));
-    uint64_t *sizes = table_of(kinds, count, us, vs, recorded, arena);
+    uint64_t *sizes = table_of(kinds, count, us, recorded, arena);
     assert_ok(pleat__fit_make(sizes, recorded, count, us, arena, &fit));
-    for (uint64_t u = 1; u < 20; u++) {
-        const pleat__x x = {{u, 1}, {1, 1}};
-        expect_fit(&fit, kinds, count, u, 1, &x);
-    }
+    for (uint64_t u = 1; u < 20; u++)
+        expect_fit(&fit, kinds, count, u);
     pleat__arena_destroy(arena);
 }
 
@@ -167,83 +152,46 @@ static void fit_gives_sizes_at_any_x(void **state)
     for (int round = 0; round < 40; round++) {
         job j = random_job(&random, true);
         j.kinds[0] = j.kinds[1] = (kind){.linear = 4096};
-        uint64_t us[4], vs[4] = {1, 1, 1, 1};
+        uint64_t us[4];
         uint32_t profiles = 4;
         us[0] = 1 + test_random_below(&random, 30);
         for (uint32_t p = 1; p < profiles; p++)
             us[p] = us[p - 1] + 1 + test_random_below(&random, 30);
-        uint64_t *sizes = table_of(j.kinds, j.kind_count, us, vs, profiles, arena);
+        uint64_t *sizes = table_of(j.kinds, j.kind_count, us, profiles, arena);
         pleat__fit fit;
         assert_ok(pleat__fit_make(sizes, profiles, j.kind_count, us, arena, &fit));
-        assert_int_equal(fit.parameters, 1);
+        assert_true(fit.shows_x);
         for (uint32_t p = 0; p < profiles; p++)
-            assert_int_equal(fit.x[p].u.num, us[p]);
-        for (uint64_t u = us[0]; u < us[3] * 3; u += 7) {
-            const pleat__x x = {{u, 1}, {1, 1}};
-            expect_fit(&fit, j.kinds, j.kind_count, u, 1, &x);
-        }
+            assert_int_equal(fit.x[p].num, us[p]);
+        for (uint64_t u = us[0]; u < us[3] * 3; u += 7)
+            expect_fit(&fit, j.kinds, j.kind_count, u);
         pleat__arena_free(arena, sizes);
     }
     pleat__arena_destroy(arena);
 }
 
-static void fit_finds_a_batch_and_a_length(void **state)
+/* A batch and a length that change apart: x is their product, and what follows one of them alone
+ * follows nothing. */
+static void fit_takes_the_product_of_a_batch_and_a_length(void **state)
 {
     (void)state;
-    test_random random = test_random_begin("fit_finds_a_batch_and_a_length", 0xba7c4);
-    pleat__arena *arena;
-    assert_ok(pleat__arena_create(&arena));
-    for (int round = 0; round < 20; round++) {
-        kind kinds[30];
-        for (uint32_t i = 0; i < 30; i++) {
-            uint64_t unit = 64 * (1 + test_random_below(&random, 200));
-            kinds[i] = i < 20   ? (kind){.product = unit}
-                       : i < 23 ? (kind){.squares = 1 + unit % 16}
-                       : i < 26 ? (kind){.linear = unit}
-                                : (kind){.constant = unit};
-        }
-        uint64_t us[6], vs[6] = {4, 8, 2, 16, 3, 5};
-        for (uint32_t p = 0; p < 6; p++)
-            us[p] = 16 * (3 + (p * 7 + test_random_below(&random, 5)) % 40);
-        uint64_t *sizes = table_of(kinds, 30, us, vs, 6, arena);
-        pleat__fit fit;
-        assert_ok(pleat__fit_make(sizes, 6, 30, NULL, arena, &fit));
-        assert_int_equal(fit.parameters, 2);
-        assert_int_equal(fit.explained, fit.varying);
-        for (uint32_t p = 0; p < 6; p++)
-            expect_fit(&fit, kinds, 30, us[p], vs[p], &fit.x[p]);
-        /* Elsewhere too: the first profile's batch at the second one's length. */
-        const pleat__x mixed = {fit.x[1].u, fit.x[0].v};
-        expect_fit(&fit, kinds, 30, us[1], vs[0], &mixed);
-        pleat__arena_free(arena, sizes);
-    }
-    pleat__arena_destroy(arena);
-}
-
-/* As many samples as fit into 16,384 tokens, of lengths from 64 to 8,192: the longest and the most
- * together are 128 times as many. */
-static void fit_finds_lengths_that_differ_much(void **state)
-{
-    (void)state;
-    const uint64_t us[] = {64, 100, 257, 512, 771, 1500, 3001, 8192};
-    enum { PROFILES = sizeof us / sizeof *us, COUNT = 30 };
-    uint64_t vs[PROFILES];
-    kind kinds[COUNT];
+    static const uint64_t lengths[] = {7, 12, 9, 16, 5, 11}, batches[] = {4, 2, 8, 3, 6, 5};
+    enum { PROFILES = sizeof lengths / sizeof *lengths, BOTH = 20, COUNT = BOTH + 6 };
+    uint64_t sizes[PROFILES * COUNT];
     pleat__arena *arena;
     pleat__fit fit;
     for (uint32_t p = 0; p < PROFILES; p++)
-        vs[p] = 16384 / us[p];
-    for (uint32_t i = 0; i < COUNT; i++)
-        kinds[i] = i < 20   ? (kind){.product = 512 * (i + 1)}
-                   : i < 25 ? (kind){.squares = i}
-                            : (kind){.linear = 512 * i};
+        for (uint32_t i = 0; i < COUNT; i++)
+            sizes[p * COUNT + i] = 3072ull * (i + 1) * lengths[p] * (i < BOTH ? batches[p] : 1);
     assert_ok(pleat__arena_create(&arena));
-    uint64_t *sizes = table_of(kinds, COUNT, us, vs, PROFILES, arena);
     assert_ok(pleat__fit_make(sizes, PROFILES, COUNT, NULL, arena, &fit));
-    assert_int_equal(fit.parameters, 2);
-    assert_int_equal(fit.explained, fit.varying);
+    assert_true(fit.shows_x);
+    assert_int_equal(fit.varying, COUNT);
+    assert_int_equal(fit.explained, BOTH);
     for (uint32_t p = 0; p < PROFILES; p++)
-        expect_fit(&fit, kinds, COUNT, us[p], vs[p], &fit.x[p]);
+        assert_int_equal(fit.x[p].num, lengths[p] * batches[p]);
+    for (uint32_t i = BOTH; i < COUNT; i++)
+        assert_int_equal(fit.of[i], PLEAT__NO_FUNCTION);
     pleat__arena_destroy(arena);
 }
 
@@ -268,16 +216,14 @@ static void fit_knows_where_growth_begins(void **state)
                           {.linear = 8192},
                           {.linear = 1024},
                           {.linear = 100 << 12, .least = 700 << 12}};
-    const uint64_t us[] = {4, 8, 4, 8}, vs[] = {1, 1, 1, 1};
+    const uint64_t us[] = {4, 8, 4, 8};
     pleat__arena *arena;
     pleat__fit fit;
     assert_ok(pleat__arena_create(&arena));
-    uint64_t *sizes = table_of(kinds, 4, us, vs, 4, arena);
+    uint64_t *sizes = table_of(kinds, 4, us, 4, arena);
     assert_ok(pleat__fit_make(sizes, 4, 4, us, arena, &fit));
-    for (uint64_t u = 1; u < 32; u++) {
-        const pleat__x x = {{u, 1}, {1, 1}};
-        expect_fit(&fit, kinds, 4, u, 1, &x);
-    }
+    for (uint64_t u = 1; u < 32; u++)
+        expect_fit(&fit, kinds, 4, u);
     sizes[2 * 4 + 3] += 512;
     assert_ok(pleat__fit_make(sizes, 4, 4, us, arena, &fit));
     assert_int_equal(fit.of[3], PLEAT__NO_FUNCTION);
@@ -306,17 +252,15 @@ static void fit_takes_what_came_at_one_x_only_to_follow_it(void **state)
     (void)state;
     const kind kinds[] = {
         {.linear = 4096}, {.linear = 8192}, {.linear = 1024}, {.linear = 512}, {.constant = 5000}};
-    const uint64_t us[] = {4, 8, 8}, vs[] = {1, 1, 1};
+    const uint64_t us[] = {4, 8, 8};
     pleat__arena *arena;
     pleat__fit fit;
     assert_ok(pleat__arena_create(&arena));
-    uint64_t *sizes = table_of(kinds, 5, us, vs, 3, arena);
+    uint64_t *sizes = table_of(kinds, 5, us, 3, arena);
     sizes[3] = sizes[4] = PLEAT__ABSENT;
     assert_ok(pleat__fit_make(sizes, 3, 5, us, arena, &fit));
-    for (uint64_t u = 1; u < 20; u++) {
-        const pleat__x x = {{u, 1}, {1, 1}};
-        expect_fit(&fit, kinds, 5, u, 1, &x);
-    }
+    for (uint64_t u = 1; u < 20; u++)
+        expect_fit(&fit, kinds, 5, u);
     sizes[2 * 5 + 3] = PLEAT__ABSENT;
     sizes[2 * 5 + 4] += 512;
     assert_ok(pleat__fit_make(sizes, 3, 5, us, arena, &fit));
@@ -337,9 +281,9 @@ static void sizes_by_chance_show_no_x(void **state)
     for (int i = 0; i < 150; i++)
         sizes[i] = 512 * (1 + test_random_below(&random, 1000));
     assert_ok(pleat__fit_make(sizes, 3, 50, NULL, arena, &fit));
-    assert_int_equal(fit.parameters, 0);
+    assert_false(fit.shows_x);
     assert_ok(pleat__fit_make(sizes, 2, 50, NULL, arena, &fit));
-    assert_int_equal(fit.parameters, 0);
+    assert_false(fit.shows_x);
     pleat__arena_destroy(arena);
 }
 
@@ -348,7 +292,7 @@ static void few_sizes_that_vary_show_no_x(void **state)
 {
     (void)state;
     enum { MOST = 2 * PLEAT__VARYING_SHARE };
-    const uint64_t us[] = {1, 294912, 1}, vs[] = {1, 1, 1};
+    const uint64_t us[] = {1, 294912, 1};
     kind kinds[MOST + 1] = {{.linear = 4}, {.linear = 4}};
     pleat__arena *arena;
     pleat__fit fit;
@@ -356,9 +300,9 @@ static void few_sizes_that_vary_show_no_x(void **state)
         kinds[i] = (kind){.constant = 512 * i};
     assert_ok(pleat__arena_create(&arena));
     for (uint32_t count = MOST; count <= MOST + 1; count++) {
-        uint64_t *sizes = table_of(kinds, count, us, vs, 3, arena);
+        uint64_t *sizes = table_of(kinds, count, us, 3, arena);
         assert_ok(pleat__fit_make(sizes, 3, count, NULL, arena, &fit));
-        assert_int_equal(fit.parameters, count == MOST ? 1 : 0);
+        assert_int_equal(fit.shows_x, count == MOST);
         assert_int_equal(fit.varying, 2);
     }
     pleat__arena_destroy(arena);
@@ -385,77 +329,12 @@ static void many_sizes_are_fitted_in_time(void **state)
     pleat__arena_destroy(arena);
 }
 
-/* Of 20 requests that follow one number and a few that do not: these, and what they add to it. */
-static void expect_one_number(const uint64_t *numbers, const uint64_t *others, uint32_t profiles)
-{
-    enum { COUNT = 20, FEW = 4, MORE = 6 };
-    uint64_t sizes[8 * (COUNT + FEW + MORE)], *next = sizes;
-    pleat__arena *arena;
-    pleat__fit fit;
-    assert_in_range(profiles, 1, 8);
-    for (uint32_t p = 0; p < profiles; p++) {
-        for (uint32_t i = 1; i <= COUNT; i++)
-            *next++ = numbers[p] * 3072 * i;
-        for (uint32_t i = 1; i <= FEW; i++)
-            *next++ = others[p] * 4096;
-        for (uint32_t i = 1; i <= MORE; i++)
-            *next++ = numbers[p] * 512 * i + others[p] * 4096;
-    }
-    assert_ok(pleat__arena_create(&arena));
-    assert_ok(pleat__fit_make(sizes, profiles, COUNT + FEW + MORE, NULL, arena, &fit));
-    assert_int_equal(fit.parameters, 1);
-    pleat__arena_destroy(arena);
-}
-
-/* The largest of both, four times as much of either, make more than a recipe's numbers. */
-static void two_numbers_whose_product_is_too_large_are_none(void **state)
-{
-    (void)state;
-    const uint64_t u[] = {3000017, 100003, 200003, 50021}, v[] = {1009, 40009, 10007, 20011};
-    uint64_t product[4];
-    for (uint32_t p = 0; p < 4; p++)
-        product[p] = u[p] * v[p];
-    expect_one_number(product, v, 4);
-}
-
-/* Two microbatches, at the smaller of which larger requests lay in the place of a few; a mixture of
- * experts at eight lengths, at one of which far smaller ones did. */
-static void a_second_number_by_chance_is_none(void **state)
-{
-    (void)state;
-    expect_one_number((const uint64_t[]){2, 1}, (const uint64_t[]){1, 3}, 2);
-    expect_one_number((const uint64_t[]){1024, 514, 311, 545, 2048, 2048, 1048, 1090},
-                      (const uint64_t[]){131072, 66560, 39, 70656, 262144, 262144, 134144, 140288},
-                      8);
-}
-
-/* About as many tokens in each iteration, of 1 to 1,024 samples: the most samples of the greatest
- * length have 680 times as many as were recorded. */
-static void two_numbers_that_make_far_more_together_are_none(void **state)
-{
-    (void)state;
-    const uint64_t us[] = {1, 32, 1024, 512}, vs[] = {1024, 32, 1, 3};
-    enum { PROFILES = sizeof us / sizeof *us, COUNT = 30 };
-    kind kinds[COUNT];
-    pleat__arena *arena;
-    pleat__fit fit;
-    for (uint32_t i = 0; i < COUNT; i++)
-        kinds[i] = i < 20   ? (kind){.product = 512 * (i + 1)}
-                   : i < 26 ? (kind){.squares = 512 * i}
-                            : (kind){.linear = 512 * i};
-    assert_ok(pleat__arena_create(&arena));
-    uint64_t *sizes = table_of(kinds, COUNT, us, vs, PROFILES, arena);
-    assert_ok(pleat__fit_make(sizes, PROFILES, COUNT, NULL, arena, &fit));
-    assert_int_equal(fit.parameters, 1);
-    pleat__arena_destroy(arena);
-}
-
 static void names_out_of_proportion_are_refused(void **state)
 {
     (void)state;
     job j = {.kinds = {{.linear = 4096}, {.linear = 512}}, .kind_count = 2, .steps = 100};
     const uint64_t wrong[] = {2, 5};
-    const pleat_trace *traces[] = {trace_at(&j, 2, 1), trace_at(&j, 4, 1)};
+    const pleat_trace *traces[] = {trace_at(&j, 2), trace_at(&j, 4)};
     pleat__elastic_options options = {.plan = &small_chunks, .names = wrong};
     pleat_plan *plan;
     j.break_at = UINT32_MAX;
@@ -538,8 +417,7 @@ int main(void)
         cmocka_unit_test(bytes_of_a_large_lane_are_scaled_to_any_x),
         cmocka_unit_test(functions_of_three_terms_are_not_made_of_three_sizes),
         cmocka_unit_test(fit_gives_sizes_at_any_x),
-        cmocka_unit_test(fit_finds_a_batch_and_a_length),
-        cmocka_unit_test(fit_finds_lengths_that_differ_much),
+        cmocka_unit_test(fit_takes_the_product_of_a_batch_and_a_length),
         cmocka_unit_test(fit_knows_a_bound_that_is_shared),
         cmocka_unit_test(fit_knows_where_growth_begins),
         cmocka_unit_test(fit_knows_a_bound_that_another_has_reached),
@@ -547,9 +425,6 @@ int main(void)
         cmocka_unit_test(sizes_by_chance_show_no_x),
         cmocka_unit_test(few_sizes_that_vary_show_no_x),
         cmocka_unit_test(many_sizes_are_fitted_in_time),
-        cmocka_unit_test(a_second_number_by_chance_is_none),
-        cmocka_unit_test(two_numbers_whose_product_is_too_large_are_none),
-        cmocka_unit_test(two_numbers_that_make_far_more_together_are_none),
         cmocka_unit_test(names_out_of_proportion_are_refused),
         cmocka_unit_test(shapes_at_many_times_x_are_laid_rightly),
     };

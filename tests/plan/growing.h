@@ -1,5 +1,5 @@
 /*
- * growing.h: random jobs whose sizes are functions of a number, or of two: their traces at any of
+ * growing.h: random jobs whose sizes are functions of a number: their traces at any of
  * its values, and plans made of those.
  */
 #ifndef PLEAT_TESTS_PLAN_GROWING_H
@@ -11,18 +11,17 @@
 
 #define CHUNK (1u << 16)
 
-/* One kind of tensor: size(u, v) as recipes have it, in bytes. */
+/* One kind of tensor: size(x) as recipes have it, in bytes. */
 typedef struct kind {
-    uint64_t constant, linear, square, product, squares;
+    uint64_t constant, linear, square;
     uint64_t round; /* the program rounds up to so many; 0: not */
     uint64_t most;  /* and takes no more; 0: no bound */
     uint64_t least; /* and no less */
 } kind;
 
-static inline uint64_t size_of(const kind *k, uint64_t u, uint64_t v)
+static inline uint64_t size_of(const kind *k, uint64_t x)
 {
-    uint64_t size = k->constant + k->linear * u + k->square * u * u + k->product * u * v +
-                    k->squares * u * u * v;
+    uint64_t size = k->constant + k->linear * x + k->square * x * x;
     if (k->round != 0)
         size = (size + k->round - 1) / k->round * k->round;
     size = size > k->least ? size : k->least;
@@ -35,11 +34,11 @@ typedef struct job {
     uint32_t workspaces; /* kinds behind those, which come for a moment every ten steps */
     uint64_t seed;
     uint32_t steps;
-    uint64_t more_from;      /* from this u on there is one more tensor in 40 steps; 0: never */
-    uint32_t break_at;       /* this request behind the prologue breaks its function */
-    uint32_t weights;        /* persistent tensors */
-    uint32_t prologue;       /* constant requests at an iteration's beginning */
-    uint64_t us[24], vs[24]; /* of each iteration */
+    uint64_t more_from; /* from this x on there is one more tensor in 40 steps; 0: never */
+    uint32_t break_at;  /* this request behind the prologue breaks its function */
+    uint32_t weights;   /* persistent tensors */
+    uint32_t prologue;  /* constant requests at an iteration's beginning */
+    uint64_t xs[24];    /* of each iteration */
     uint32_t iterations;
 } job;
 
@@ -71,7 +70,7 @@ static inline void add_request(test_jobber *t, uint64_t size)
     test_job_add(t, PLEAT_EVENT_ALLOC, t->next++, size, 0);
 }
 
-static inline void iterate(test_jobber *t, const job *j, uint64_t u, uint64_t v)
+static inline void iterate(test_jobber *t, const job *j, uint64_t x)
 {
     test_random random = {j->seed};
     test_job_add(t, PLEAT_EVENT_MARK, 0, 0, 0);
@@ -80,17 +79,17 @@ static inline void iterate(test_jobber *t, const job *j, uint64_t u, uint64_t v)
         add_request(t, 4096 * (i % 3 + 1));
     for (uint32_t step = 0; step < j->steps; step++) {
         uint64_t dice = test_random_next(&random);
-        if (j->more_from != 0 && u >= j->more_from && step % 40 == 39) {
-            test_job_add(t, PLEAT_EVENT_ALLOC, t->next, size_of(&j->kinds[step % 5], u, v), 0);
+        if (j->more_from != 0 && x >= j->more_from && step % 40 == 39) {
+            test_job_add(t, PLEAT_EVENT_ALLOC, t->next, size_of(&j->kinds[step % 5], x), 0);
             test_job_free(t, t->next++);
         }
         if (j->workspaces != 0 && step % 10 == 9) {
             const kind *own = &j->kinds[j->kind_count + step / 10 % j->workspaces];
-            test_job_add(t, PLEAT_EVENT_ALLOC, t->next, size_of(own, u, v), 0);
+            test_job_add(t, PLEAT_EVENT_ALLOC, t->next, size_of(own, x), 0);
             test_job_free(t, t->next++);
         }
         if (t->live_count == 0 || (dice % 2 == 0 && t->live_count < 60)) {
-            uint64_t size = size_of(&j->kinds[(dice >> 8) % j->kind_count], u, v);
+            uint64_t size = size_of(&j->kinds[(dice >> 8) % j->kind_count], x);
             add_request(t, requests++ == j->break_at ? size / 4 + 12345 : size);
         } else {
             uint32_t at = (uint32_t)((dice >> 8) % t->live_count);
@@ -111,33 +110,31 @@ static inline pleat_trace *trace_of(const job *j)
     for (uint32_t i = 0; i < j->weights; i++)
         test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 100000 + 7000 * i, 0);
     for (uint32_t i = 0; i < j->iterations; i++)
-        iterate(&t, j, j->us[i], j->vs[i]);
+        iterate(&t, j, j->xs[i]);
     return t.trace;
 }
 
-static inline pleat_trace *trace_at(const job *j, uint64_t u, uint64_t v)
+static inline pleat_trace *trace_at(const job *j, uint64_t x)
 {
     job at = *j;
     at.iterations = 3;
-    for (int i = 0; i < 3; i++) {
-        at.us[i] = u;
-        at.vs[i] = v;
-    }
+    for (int i = 0; i < 3; i++)
+        at.xs[i] = x;
     return trace_of(&at);
 }
 
 static const pleat_plan_options small_chunks = {
     .size = sizeof small_chunks, .chunk_bytes = CHUNK, .seconds = 0.02};
 
-/* A plan from traces at each of us; names are the us themselves. */
-static inline pleat_plan *plan_of(const job *j, const uint64_t *us, uint32_t count,
+/* A plan from traces at each of xs; names are the xs themselves. */
+static inline pleat_plan *plan_of(const job *j, const uint64_t *xs, uint32_t count,
                                   const char *largest)
 {
     const pleat_trace *traces[8];
-    pleat__x most;
+    pleat__fraction most;
     for (uint32_t i = 0; i < count; i++)
-        traces[i] = trace_at(j, us[i], 1);
-    pleat__elastic_options options = {.plan = &small_chunks, .names = us};
+        traces[i] = trace_at(j, xs[i]);
+    pleat__elastic_options options = {.plan = &small_chunks, .names = xs};
     if (largest != NULL) {
         assert_true(pleat__x_parse(largest, &most));
         options.largest = &most;

@@ -79,9 +79,9 @@ static pleat_result write_and_read_trace(const void *with)
 static pleat_result make_instance(const void *with)
 {
     const made *m = with;
-    const pleat__x x = {{9, 1}, {1, 1}};
+    const pleat__fraction x = {9, 1};
     pleat_plan *instance;
-    PLEAT_TRY(pleat__elastic_instance(m->plan, &x, NULL, NULL, &instance));
+    PLEAT_TRY(pleat__elastic_instance(m->plan, x, NULL, NULL, &instance));
     pleat_plan_free(instance);
     return PLEAT_OK;
 }

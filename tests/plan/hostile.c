@@ -640,6 +640,10 @@ static void hostile_plans_are_refused(void **state)
     bytes = test_pack("['pleat plan', 0]");
     expect("version", decode_plan(&bytes), PLEAT_E_ABI, "version 0");
     test_bytes_free(&bytes);
+    /* A recipe of two numbers, as it was once. */
+    bytes = test_pack("['pleat plan', 6, " NUMBERS ", " COUNTS "]");
+    expect("version", decode_plan(&bytes), PLEAT_E_ABI, "make the plan again with this Pleat");
+    test_bytes_free(&bytes);
     /* Sound as a stream, but the shape or the rule does not hold. */
     bytes =
         test_pack(PLAN("9, 0, 2, 1, 511, 0, 512, 0, 512, 512, 1, 3", COUNTS) TABLES FIRST STEADY);
@@ -713,12 +717,12 @@ static void hostile_plans_beyond_all_bounds_are_refused(void **state)
 /* A plan for x = 1 with one request of 512 bytes that comes and goes in an iteration, and a recipe:
  * `function` gives its size from x = 1 to x = `highest`. */
 #define ELASTIC(slot, function, highest)                                                           \
-    "['pleat plan', 6, 9, 0, 1, 0, 512, 0, 0, 0, 512, 512, 1, 2, 0, 1, 1, 1, 0, 0, 0, 1, 0] "      \
+    "['pleat plan', 7, 9, 0, 1, 0, 512, 0, 0, 0, 512, 512, 1, 2, 0, 1, 1, 1, 0, 0, 0, 1, 0] "      \
     "['o'] "                                                                                       \
-    "[0] [1] [0, 0, 0] [" slot ", 0, 0] [1, 0, 0, 4194304, 1, 1, 1, 1, 1, 1, 1, 1, 1, " highest    \
-    ", 1, 1, 1] [" function "] [1]"
+    "[0] [1] [0, 0, 0] [" slot ", 0, 0] [0, 0, 4194304, 1, 1, 1, 1, 1, " highest ", 1] [" function \
+    "] [1]"
 #define BRIEF  "512, 1, 0, 2, 0, 0, 0, 0, 1"
-#define LINEAR "0, 1024, 0, 0, 0, 0, 1, 1, 0, 0"
+#define LINEAR "0, 1024, 0, 1, 1, 0, 0"
 
 static pleat_result decode_elastic(const char *literal, pleat_plan **plan)
 {
@@ -737,12 +741,12 @@ static void hostile_recipes_are_refused(void **state)
     pleat_plan_free(plan);
     const literal_case cases[] = {
         /* 512 - 2^46 + 2^46 x */
-        {ELASTIC(BRIEF, "140737488354303, 140737488355328, 0, 0, 0, 0, 1, 1, 0, 0", "8"),
+        {ELASTIC(BRIEF, "140737488354303, 140737488355328, 0, 1, 1, 0, 0", "8"),
          "steady request 0 has no size somewhere in the recipe's range"},
         /* Never freed, and of a class that is not: an instance would leave both where they are. */
-        {ELASTIC("512, 1, 0, 0, 0, 0, 0, 2, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0, 0", "8"),
+        {ELASTIC("512, 1, 0, 0, 0, 0, 0, 2, 1", "1024, 0, 0, 1, 1, 0, 0", "8"),
          "steady request 0 has a place and no end"},
-        {ELASTIC("512, 1, 0, 2, 0, 0, 0, 3, 1", "1024, 0, 0, 0, 0, 0, 1, 1, 0, 0", "8"),
+        {ELASTIC("512, 1, 0, 2, 0, 0, 0, 3, 1", "1024, 0, 0, 1, 1, 0, 0", "8"),
          "steady request 0 has a place and no end"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -758,17 +762,16 @@ static void hostile_instances_end(void **state)
     assert_ok(decode_elastic(ELASTIC(BRIEF, LINEAR, "549755813888"), &plan));
     const uint64_t us[] = {(1 << 24) + 1, 1 << 28, 1ull << 39};
     for (size_t i = 0; i < sizeof us / sizeof *us; i++) {
-        const pleat__x x = {{us[i], 1}, {1, 1}};
-        assert_result(pleat__elastic_instance(plan, &x, NULL, NULL, &instance), PLEAT_E_LIMIT);
+        const pleat__fraction x = {us[i], 1};
+        assert_result(pleat__elastic_instance(plan, x, NULL, NULL, &instance), PLEAT_E_LIMIT);
         assert_non_null(strstr(pleat_last_error()->text, "at most"));
     }
-    const pleat__x x = {{1, 1}, {1, 1}};
-    pleat__x found;
-    assert_result(pleat__elastic_fit(plan, 80ull << 30, &x, (pleat__fraction){1, 1}, &found, NULL),
+    pleat__fraction found;
+    assert_result(pleat__elastic_fit(plan, 80ull << 30, (pleat__fraction){1, 1}, &found, NULL),
                   PLEAT_E_LIMIT);
     assert_non_null(strstr(pleat_last_error()->text, "x = "));
-    const pleat__x most = {{1 << 20, 1}, {1, 1}};
-    assert_ok(pleat__elastic_instance(plan, &most, NULL, NULL, &instance));
+    const pleat__fraction most = {1 << 20, 1};
+    assert_ok(pleat__elastic_instance(plan, most, NULL, NULL, &instance));
     assert_int_equal(instance->physical_bytes, 512ull << 20);
     pleat_plan_free(instance);
     pleat_plan_free(plan);

@@ -70,49 +70,4 @@ static inline pleat_plan *plan_for(const scaled_job *scaled, uint64_t small, uin
     return plan;
 }
 
-/* A batch and a length that change apart. Of what grows most does so with both. */
-static inline job_shape at_two(const scaled_job *scaled, uint64_t length, uint64_t batch)
-{
-    job_shape shape = scaled->lives;
-    for (uint32_t i = 0; i < JOB_REQUESTS; i++) {
-        uint64_t slope = scaled->slope[i] / 8;
-        shape.bytes[i] = slope == 0     ? 512 + scaled->base[i]
-                         : i % 12 == 10 ? slope * length
-                         : i % 12 == 11 ? 512 * length * length * batch
-                                        : slope * length * batch;
-    }
-    return shape;
-}
-
-static inline pleat_plan *plan_for_two(const scaled_job *scaled)
-{
-    static const uint64_t lengths[] = {7, 12, 9, 16, 5, 11}, batches[] = {4, 2, 8, 3, 6, 5};
-    static const pleat_plan_options options = {
-        .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02};
-    job j;
-    stays s = {0};
-    pleat_trace *trace;
-    pleat_plan *plan;
-    job_start(&j, "pleat", NULL, 0);
-    assert_ok(pleat_record_begin(j.runtime, NULL));
-    load_weights(&j, &s);
-    for (uint32_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
-        job_shape shape = at_two(scaled, lengths[k], batches[k]);
-        run_shape(&j, &shape, 1, JOB_PLAIN, 0);
-        if (k == 0)
-            make_state(&j, &s);
-    }
-    assert_ok(pleat_mark(j.runtime));
-    assert_ok(pleat_record_copy(j.runtime, &trace));
-    stays_free(&j, &s);
-    finish(&j);
-    const pleat_trace *const one = trace;
-    assert_ok(pleat__elastic_plan_make(&one, 1, &(pleat__elastic_options){.plan = &options}, NULL,
-                                       NULL, &plan));
-    assert_non_null(plan->recipe);
-    assert_int_equal(plan->recipe->parameters, 2);
-    pleat_trace_free(trace);
-    return plan;
-}
-
 #endif

@@ -66,9 +66,9 @@ static pleat_result begin_scale(uint32_t microbatch, fit *f)
     if (f->grows == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for %u requests", f->requests.count);
     PLEAT_TRY(growing_find(&f->requests, f->grows));
-    f->x = (pleat__x){{1, 1}, {1, 1}};
-    f->step = step_of(f->x.u, microbatch, (pleat__fraction){1, UNIT});
-    f->own = steps_of(f->x.u, f->step);
+    f->x = (pleat__fraction){1, 1};
+    f->step = step_of(f->x, microbatch, (pleat__fraction){1, UNIT});
+    f->own = steps_of(f->x, f->step);
     bool any = any_grows(f);
     f->lowest = any ? 1 : f->own;
     f->highest = any ? SCALE_MOST * f->own : f->own;
@@ -86,13 +86,13 @@ static pleat_result begin_recipe(const pleat_trace *const *traces, uint32_t coun
     f->trace = traces[report.reference];
     f->x = report.x[0];
     pleat__fraction tenth;
-    if (!pleat__fraction_multiply(f->x.u, (pleat__fraction){1, UNIT}, &tenth))
-        tenth = (pleat__fraction){1, f->x.u.den};
-    f->step = step_of(f->x.u, microbatch, tenth);
-    f->lowest = steps_of(recipe->lowest.u, f->step);
+    if (!pleat__fraction_multiply(f->x, (pleat__fraction){1, UNIT}, &tenth))
+        tenth = (pleat__fraction){1, f->x.den};
+    f->step = step_of(f->x, microbatch, tenth);
+    f->lowest = steps_of(recipe->lowest, f->step);
     f->lowest = f->lowest > 0 ? f->lowest : 1;
-    f->highest = steps_of(recipe->highest.u, f->step);
-    f->own = steps_of(f->x.u, f->step);
+    f->highest = steps_of(recipe->highest, f->step);
+    f->own = steps_of(f->x, f->step);
     return PLEAT_OK;
 }
 
@@ -126,16 +126,14 @@ void fit_end(fit *f)
 /* The recorded microbatch. */
 static double times_of(const fit *f, uint32_t step)
 {
-    return (double)step * (double)f->step.num * (double)f->x.u.den /
-           ((double)f->step.den * (double)f->x.u.num);
+    return (double)step * (double)f->step.num * (double)f->x.den /
+           ((double)f->step.den * (double)f->x.num);
 }
 
-static pleat__x x_at(const fit *f, uint32_t step)
+static pleat__fraction x_at(const fit *f, uint32_t step)
 {
-    pleat__x x = f->x;
-    if (!pleat__fraction_multiply(f->step, (pleat__fraction){step, 1}, &x.u))
-        x.u = f->x.u;
-    return x;
+    pleat__fraction x;
+    return pleat__fraction_multiply(f->step, (pleat__fraction){step, 1}, &x) ? x : f->x;
 }
 
 static void scale_sizes(const fit *f, uint32_t step, uint64_t *sizes)
@@ -187,16 +185,16 @@ static void fill_between(const fit *f, const uint64_t *steady, const sized *slot
 static pleat_result recipe_sizes(const fit *f, uint32_t step, pleat__arena *arena, uint64_t *sizes)
 {
     const pleat_plan *plan = f->plan;
-    pleat__x x = x_at(f, step);
+    pleat__fraction x = x_at(f, step);
     uint32_t count = plan->steady.slot_count;
     uint64_t *steady = pleat__arena_calloc(arena, count + 1u, sizeof *steady);
     sized *slots = pleat__arena_calloc(arena, count + 1u, sizeof *slots);
     if (steady == NULL || slots == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for sizes");
     for (uint32_t i = 0; i < plan->first.slot_count; i++)
-        PLEAT_TRY(pleat__elastic_size(plan, true, i, &x, &sizes[i]));
+        PLEAT_TRY(pleat__elastic_size(plan, true, i, x, &sizes[i]));
     for (uint32_t i = 0; i < count; i++) {
-        PLEAT_TRY(pleat__elastic_size(plan, false, i, &x, &steady[i]));
+        PLEAT_TRY(pleat__elastic_size(plan, false, i, x, &steady[i]));
         slots[i] = (sized){plan->steady.slots[i].size, steady[i]};
     }
     qsort(slots, count, sizeof *slots, compare_sized);

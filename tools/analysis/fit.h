@@ -32,7 +32,7 @@ typedef struct fit {
     uint32_t device;
     pleat_plan *plan;         /* with a recipe; NULL: SCALE */
     bool *grows;              /* SCALE: of each request */
-    pleat__x x;               /* of the trace itself; with SCALE 1 */
+    pleat__fraction x;        /* of the trace itself; with SCALE 1 */
     pleat__fraction step;     /* of x */
     uint32_t lowest, highest; /* steps */
     uint32_t own;             /* the step of the trace itself, rounded down */

@@ -415,7 +415,7 @@ static pleat_result make_elastic(const struct arguments *arguments, const pleat_
                                  struct outcome *made)
 {
     pleat__elastic_options options = {.plan = &arguments->plan};
-    pleat__x largest;
+    pleat__fraction largest;
     options.names = arguments->names.count > 0 ? arguments->x : NULL;
     if (arguments->largest != NULL && pleat__x_parse(arguments->largest, &largest))
         options.largest = &largest;
@@ -433,7 +433,7 @@ static void note_recipe(struct outcome *made)
     const pleat__recipe *recipe = made->plan->recipe;
     pleat__elastic_report *report = &made->report;
     bool changes;
-    report->parameters = recipe->parameters;
+    report->shows_x = true;
     report->paired[0] = made->plan->steady.slot_count;
     if (pleat__elastic_infer(made->plan, made->traces[0], &report->x[0], &changes) != PLEAT_OK)
         report->x[0] = recipe->reference;
@@ -624,12 +624,12 @@ static int no_algorithm(const char *name)
 }
 
 /* --max, where --x says what the traces are: below the largest of them nothing is laid out. */
-static int check_largest(const struct arguments *arguments, const pleat__x *largest)
+static int check_largest(const struct arguments *arguments, pleat__fraction largest)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < arguments->names.count; i++)
         most = arguments->x[i] > most ? arguments->x[i] : most;
-    if (largest->v.num == largest->v.den && largest->u.num < most * largest->u.den)
+    if (largest.num < most * largest.den)
         return cli_bad_use("plan", "--max %s is less than the largest x of --x, %llu",
                            arguments->largest, (unsigned long long)most);
     return CLI_DONE;
@@ -639,7 +639,7 @@ static int check(struct arguments *arguments)
 {
     const pleat_plan_options *wanted = &arguments->plan;
     uint32_t algorithms, named = arguments->names.count, traces = arguments->input_count;
-    pleat__x x;
+    pleat__fraction x;
     if (wanted->algorithm != NULL && !pleat__algorithm_find(wanted->algorithm, &algorithms))
         return no_algorithm(wanted->algorithm);
     if (!isnan(wanted->seconds) && !wanted->no_fold)
@@ -665,7 +665,7 @@ static int check(struct arguments *arguments)
     if (wanted->no_recipe && speaks_of_several(arguments))
         return no_recipe_here();
     if (arguments->largest != NULL && named != 0)
-        return check_largest(arguments, &x);
+        return check_largest(arguments, x);
     return CLI_DONE;
 }
 

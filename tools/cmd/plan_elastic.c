@@ -12,18 +12,14 @@
 #define TEXT      64 /* bytes of an x as text */
 #define ROWS_MOST 33 /* of a table of x */
 
-/* "1.5", "128 x 4": as a person writes it. */
-static const char *plain_x(const pleat__x *x, char *text, size_t size)
+/* "1.5": as a person writes it. */
+static const char *plain_x(pleat__fraction x, char *text, size_t size)
 {
-    double u = (double)x->u.num / (double)x->u.den, v = (double)x->v.num / (double)x->v.den;
-    if (x->v.num == x->v.den)
-        snprintf(text, size, "%.6g", u);
-    else
-        snprintf(text, size, "%.6g x %.6g", u, v);
+    snprintf(text, size, "%.6g", (double)x.num / (double)x.den);
     return text;
 }
 
-static void json_x(json_writer *json, const char *key, const pleat__x *x)
+static void json_x(json_writer *json, const char *key, pleat__fraction x)
 {
     char text[TEXT];
     json_string(json, key, pleat__x_text(x, text, sizeof text));
@@ -34,10 +30,9 @@ void elastic_json(json_writer *json, const pleat_plan *plan, const pleat__elasti
 {
     const pleat__recipe *recipe = plan->recipe;
     json_object(json, "elastic");
-    json_uint(json, "parameters", recipe->parameters);
-    json_x(json, "reference", &recipe->reference);
-    json_x(json, "lowest", &recipe->lowest);
-    json_x(json, "highest", &recipe->highest);
+    json_x(json, "reference", recipe->reference);
+    json_x(json, "lowest", recipe->lowest);
+    json_x(json, "highest", recipe->highest);
     json_uint(json, "prologue_requests", recipe->prologue);
     json_uint(json, "functions", recipe->function_count);
     json_uint(json, "varying_requests", report->varying);
@@ -46,7 +41,7 @@ void elastic_json(json_writer *json, const pleat_plan *plan, const pleat__elasti
     for (uint32_t t = 0; t < count; t++) {
         json_object(json, NULL);
         json_string(json, "trace", traces[t]);
-        json_x(json, "x", &report->x[t]);
+        json_x(json, "x", report->x[t]);
         json_uint(json, "paired_requests", report->paired[t]);
         json_end_object(json);
     }
@@ -66,7 +61,7 @@ typedef struct taking {
     uint64_t least;
 } taking;
 
-static pleat_result taking_of(const pleat_plan *plan, const pleat__x *x, const pleat_plan *instance,
+static pleat_result taking_of(const pleat_plan *plan, pleat__fraction x, const pleat_plan *instance,
                               const pleat__instance_report *report, taking *out)
 {
     PLEAT_TRY(pleat__elastic_least(plan, x, instance, &out->least));
@@ -94,7 +89,7 @@ static double to_max_live(const pleat_plan *instance, const taking *takes)
     return (double)takes->most / (double)instance->max_live_bytes;
 }
 
-static void print_row(cli_table *table, const pleat__x *x, const pleat_plan *instance,
+static void print_row(cli_table *table, pleat__fraction x, const pleat_plan *instance,
                       const pleat__instance_report *report, const taking *takes)
 {
     char text[TEXT];
@@ -110,7 +105,7 @@ static void print_row(cli_table *table, const pleat__x *x, const pleat_plan *ins
 }
 
 /* Adds a row; whether the figures are one. What cannot be laid out has none. */
-static bool add_row(cli_table *table, const pleat_plan *plan, const pleat__x *x)
+static bool add_row(cli_table *table, const pleat_plan *plan, pleat__fraction x)
 {
     pleat__instance_report report;
     pleat_plan *instance;
@@ -123,16 +118,16 @@ static bool add_row(cli_table *table, const pleat_plan *plan, const pleat__x *x)
     return is_sure(takes.least, takes.most);
 }
 
-/* Some u of the recipe's range, ascending: the lowest, half as much again, twice the lowest, and so
+/* Some x of the recipe's range, ascending: the lowest, half as much again, twice the lowest, and so
  * on; and the reference's. */
 static uint32_t list_range(const pleat__recipe *recipe, pleat__fraction rows[ROWS_MOST])
 {
     static const pleat__fraction steps[] = {{3, 2}, {4, 3}};
-    pleat__fraction u = recipe->lowest.u, reference = recipe->reference.u;
+    pleat__fraction x = recipe->lowest, reference = recipe->reference;
     uint32_t count = 0, at;
-    while (count < ROWS_MOST - 1 && pleat__fraction_compare(u, recipe->highest.u) <= 0) {
-        rows[count++] = u;
-        if (!pleat__fraction_multiply(u, steps[(count - 1) % 2], &u))
+    while (count < ROWS_MOST - 1 && pleat__fraction_compare(x, recipe->highest) <= 0) {
+        rows[count++] = x;
+        if (!pleat__fraction_multiply(x, steps[(count - 1) % 2], &x))
             break;
     }
     for (at = count; at > 0 && pleat__fraction_compare(rows[at - 1], reference) > 0;)
@@ -144,31 +139,29 @@ static uint32_t list_range(const pleat__recipe *recipe, pleat__fraction rows[ROW
     return count + 1;
 }
 
-/* What some x would need, at the reference's v. */
+/* What some x would need. */
 static void print_range(const pleat_plan *plan)
 {
     const char *headings[] = {"x",           "max-live", "physical", "at least",
                               "to max-live", "layout",   "remaps"};
     char text[TEXT];
-    pleat__x x = plan->recipe->reference, unsure;
-    pleat__fraction rows[ROWS_MOST];
+    pleat__fraction rows[ROWS_MOST], unsure;
     uint32_t count = list_range(plan->recipe, rows);
     bool sure = true;
     cli_table table;
     if (!cli_table_begin(&table, 7, headings))
         return;
     for (uint32_t i = 0; i < count; i++) {
-        x.u = rows[i];
-        if (!add_row(&table, plan, &x) && sure) {
+        if (!add_row(&table, plan, rows[i]) && sure) {
             sure = false;
-            unsure = x;
+            unsure = rows[i];
         }
     }
     cli_table_end(&table, stdout);
     if (!sure)
         printf("from x = %s on 'physical' is the most, and 'at least' what it takes where kernels' "
                "workspaces are no larger than those recorded\n",
-               plain_x(&unsure, text, sizeof text));
+               plain_x(unsure, text, sizeof text));
 }
 
 void elastic_summary(const pleat_plan *plan)
@@ -176,8 +169,8 @@ void elastic_summary(const pleat_plan *plan)
     const pleat__recipe *recipe = plan->recipe;
     char low[TEXT], high[TEXT], text[TEXT];
     printf("for every x (microbatch or length) from %s to %s; laid out for %s\n\n",
-           plain_x(&recipe->lowest, low, sizeof low), plain_x(&recipe->highest, high, sizeof high),
-           plain_x(&recipe->reference, text, sizeof text));
+           plain_x(recipe->lowest, low, sizeof low), plain_x(recipe->highest, high, sizeof high),
+           plain_x(recipe->reference, text, sizeof text));
     print_range(plan);
 }
 
@@ -188,13 +181,13 @@ void elastic_text(const pleat_plan *plan, const pleat__elastic_report *report,
     char text[TEXT], low[TEXT], high[TEXT];
     for (uint32_t t = 0; t < count; t++)
         printf("x = %s: %s, with %llu of the iteration's %u requests\n",
-               plain_x(&report->x[t], text, sizeof text), traces[t],
+               plain_x(report->x[t], text, sizeof text), traces[t],
                (unsigned long long)report->paired[t], plan->steady.slot_count);
     printf("%llu of the %llu requests that vary follow x; the plan is for x from %s to %s, and its "
            "places are those of %s\n\n",
            (unsigned long long)report->explained, (unsigned long long)report->varying,
-           plain_x(&recipe->lowest, low, sizeof low), plain_x(&recipe->highest, high, sizeof high),
-           plain_x(&recipe->reference, text, sizeof text));
+           plain_x(recipe->lowest, low, sizeof low), plain_x(recipe->highest, high, sizeof high),
+           plain_x(recipe->reference, text, sizeof text));
     print_range(plan);
 }
 
@@ -256,40 +249,40 @@ static int answer_at(const pleat_plan *plan, const char *at, json_writer *json)
     pleat__instance_report report;
     pleat_plan *instance;
     char text[TEXT];
-    pleat__x x;
+    pleat__fraction x;
     (void)pleat__x_parse(at, &x); /* the command line was checked */
     uint64_t start = clock_now();
-    pleat_result result = pleat__elastic_instance(plan, &x, NULL, &report, &instance);
+    pleat_result result = pleat__elastic_instance(plan, x, NULL, &report, &instance);
     double seconds = (double)(clock_now() - start) * 1e-9;
     if (result == PLEAT_E_NOT_FOUND) {
         if (json != NULL)
-            json_string(json, "x", pleat__x_text(&x, text, sizeof text));
+            json_string(json, "x", pleat__x_text(x, text, sizeof text));
         return answer_no("at_why_not", json);
     }
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
     taking takes;
-    result = taking_of(plan, &x, instance, &report, &takes);
+    result = taking_of(plan, x, instance, &report, &takes);
     if (result == PLEAT_OK && json != NULL)
-        json_at(json, instance, &report, &takes, pleat__x_text(&x, text, sizeof text), seconds);
+        json_at(json, instance, &report, &takes, pleat__x_text(x, text, sizeof text), seconds);
     else if (result == PLEAT_OK)
-        print_at(instance, &report, &takes, plain_x(&x, text, sizeof text), seconds);
+        print_at(instance, &report, &takes, plain_x(x, text, sizeof text), seconds);
     pleat_plan_free(instance);
     return result == PLEAT_OK ? CLI_DONE : cli_failed("plan", result);
 }
 
 /* What the step behind x would need; 0 where the recipe does not reach. */
-static uint64_t next_need(const pleat_plan *plan, const pleat__x *x, pleat__fraction step,
-                          pleat__x *next)
+static uint64_t next_need(const pleat_plan *plan, pleat__fraction x, pleat__fraction step,
+                          pleat__fraction *next)
 {
     pleat__instance_report report;
     pleat_plan *instance;
     uint64_t num, left, right, den;
-    *next = *x;
-    if (!pleat__mul(x->u.num, step.den, &left) || !pleat__mul(step.num, x->u.den, &right) ||
-        !pleat__add(left, right, &num) || !pleat__mul(x->u.den, step.den, &den) ||
-        !pleat__fraction_make(num, den, &next->u) ||
-        pleat__elastic_instance(plan, next, NULL, &report, &instance) != PLEAT_OK)
+    *next = x;
+    if (!pleat__mul(x.num, step.den, &left) || !pleat__mul(step.num, x.den, &right) ||
+        !pleat__add(left, right, &num) || !pleat__mul(x.den, step.den, &den) ||
+        !pleat__fraction_make(num, den, next) ||
+        pleat__elastic_instance(plan, *next, NULL, &report, &instance) != PLEAT_OK)
         return 0;
     uint64_t need = pleat__instance_takes(instance, &report);
     pleat_plan_free(instance);
@@ -298,16 +291,16 @@ static uint64_t next_need(const pleat_plan *plan, const pleat__x *x, pleat__frac
 
 static pleat__fraction step_of(const pleat_plan *plan, const elastic_question *question)
 {
-    pleat__x step = {{1, 1}, {1, 1}};
+    pleat__fraction step = {1, 1};
     if (question->step != NULL && pleat__x_parse(question->step, &step))
-        return step.u;
+        return step;
     /* Where nobody says what a step of x is: a sixteenth of one, and of a length at least one. */
-    if (plan->recipe->named == 0 && plan->recipe->highest.u.num / plan->recipe->highest.u.den < 64)
-        step.u = (pleat__fraction){1, 16};
-    return step.u;
+    if (plan->recipe->named == 0 && plan->recipe->highest.num / plan->recipe->highest.den < 64)
+        step = (pleat__fraction){1, 16};
+    return step;
 }
 
-static void print_fit(uint64_t bytes, const pleat__x *x, uint64_t need, const pleat__x *next,
+static void print_fit(uint64_t bytes, pleat__fraction x, uint64_t need, pleat__fraction next,
                       uint64_t more)
 {
     char text[TEXT], size[TEXT], limit[TEXT];
@@ -328,10 +321,9 @@ static void print_fit(uint64_t bytes, const pleat__x *x, uint64_t need, const pl
 static int answer_fit(const pleat_plan *plan, const elastic_question *question, json_writer *json)
 {
     pleat__fraction step = step_of(plan, question);
-    pleat__x x, next;
+    pleat__fraction x, next;
     uint64_t need;
-    pleat_result result =
-        pleat__elastic_fit(plan, question->fit, &plan->recipe->reference, step, &x, &need);
+    pleat_result result = pleat__elastic_fit(plan, question->fit, step, &x, &need);
     if (result == PLEAT_E_NOT_FOUND) {
         if (json != NULL)
             json_uint(json, "fit_bytes", question->fit);
@@ -339,16 +331,16 @@ static int answer_fit(const pleat_plan *plan, const elastic_question *question, 
     }
     if (result != PLEAT_OK)
         return cli_failed("plan", result);
-    uint64_t more = next_need(plan, &x, step, &next);
+    uint64_t more = next_need(plan, x, step, &next);
     if (json == NULL) {
-        print_fit(question->fit, &x, need, &next, more);
+        print_fit(question->fit, x, need, next, more);
         return CLI_DONE;
     }
     json_uint(json, "fit_bytes", question->fit);
-    json_x(json, "fit_x", &x);
+    json_x(json, "fit_x", x);
     json_uint(json, "fit_physical_bytes", need);
     if (more != 0) {
-        json_x(json, "fit_next_x", &next);
+        json_x(json, "fit_next_x", next);
         json_uint(json, "fit_next_physical_bytes", more);
     }
     return CLI_DONE;

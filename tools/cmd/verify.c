@@ -29,7 +29,7 @@ typedef struct options {
 static void print_cover(json_writer *json, const pleat__cover *cover)
 {
     char text[64];
-    json_string(json, "x", pleat__x_text(&cover->x, text, sizeof text));
+    json_string(json, "x", pleat__x_text(cover->x, text, sizeof text));
     json_uint(json, "trace_requests", cover->requests);
     json_uint(json, "covered_requests", cover->covered);
 }
@@ -72,7 +72,7 @@ static void print_at(const options *o, const pleat__cover *cover)
 {
     char text[64];
     printf("at x = %s, which %s has: places for %u of the %u request%s of its iteration\n",
-           pleat__x_text(&cover->x, text, sizeof text), o->trace, cover->covered, cover->requests,
+           pleat__x_text(cover->x, text, sizeof text), o->trace, cover->covered, cover->requests,
            cli_plural(cover->requests));
 }
 
@@ -91,7 +91,7 @@ static pleat_result verify_at(const options *o, const pleat_trace *trace, pleat_
         return pleat__fail(PLEAT_E_VERIFY,
                            "'%s' at x = %s has places for %u of the %u requests that '%s' has in "
                            "an iteration",
-                           o->plan, pleat__x_text(&cover->x, text, sizeof text), cover->covered,
+                           o->plan, pleat__x_text(cover->x, text, sizeof text), cover->covered,
                            cover->requests, o->trace);
     return PLEAT_OK;
 }

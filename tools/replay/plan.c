@@ -57,7 +57,7 @@ bool replay_follows_plans(const char *policy)
 pleat_result replay_plan_for(const pleat_trace *trace, const pleat_plan *plan, pleat_plan **own)
 {
     const pleat__instance_options options = {.recipe = true, .first = true};
-    pleat__x x;
+    pleat__fraction x;
     bool changes;
     *own = NULL;
     if (plan->recipe == NULL)
@@ -65,7 +65,7 @@ pleat_result replay_plan_for(const pleat_trace *trace, const pleat_plan *plan, p
     pleat_result result = pleat__elastic_infer(plan, trace, &x, &changes);
     if (result != PLEAT_OK || changes)
         return result;
-    return pleat__elastic_instance(plan, &x, &options, NULL, own);
+    return pleat__elastic_instance(plan, x, &options, NULL, own);
 }
 
 /* Puts an elastic plan's instance at the trace's x in its place. */

@@ -83,6 +83,7 @@ static gained run(planned *p, uint64_t x, uint32_t count)
     return run_x(&p->j, &p->scaled, x, count);
 }
 
+/* (R14.) */
 static void layout_of_the_plan_file_serves_smaller_sizes(void **state)
 {
     (void)state;
@@ -226,45 +227,13 @@ static void layout_is_not_made_for_what_few_requests_say(void **state)
     end(&p);
 }
 
-/* How many of the pairs, each run ten times, are served as planned in the end. */
-static uint32_t run_pairs(uint64_t seed)
-{
-    static const uint64_t pairs[][2] = {{12, 3}, {16, 8}, {9, 9}, {20, 10}, {5, 2}, {20, 10}};
-    planned p = {.scaled = scaled_make(seed)};
-    job_shape shape = at_two(&p.scaled, 7, 4);
-    uint32_t served = 0;
-    pleat_plan *plan = plan_for_two(&p.scaled);
-    begin_with(&p, plan, &shape);
-    for (uint32_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
-        shape = at_two(&p.scaled, pairs[k][0], pairs[k][1]);
-        run_shape(&p.j, &shape, 8, JOB_PLAIN, 0);
-        gained last = run_shape(&p.j, &shape, 2, JOB_PLAIN, 0);
-        served += last.calls == 0 && last.planned * 100 >= last.requests * 91;
-    }
-    end(&p);
-    pleat_plan_free(plan);
-    return served;
-}
-
-/* Two requests of a job may agree on a wrong pair by chance: not every job's are found. (R14.) */
-static void layout_serves_two_parameters(void **state)
-{
-    (void)state;
-    test_of_one_thread();
-    test_random random = test_random_begin(__func__, 231);
-    uint64_t served = 0, rounds = test_rounds(6);
-    for (uint64_t n = 0; n < rounds; n++)
-        served += run_pairs(random.state + n);
-    assert_true(4 * served >= 3 * 6 * rounds);
-}
-
 /* Whether a layout for x would be begun with. */
 static bool is_asked_for(const job *j, uint64_t x)
 {
     pleat__layouts *layouts = layouts_of(j);
-    const pleat__x wanted = {{x, 1}, {1, 1}};
+    const pleat__fraction wanted = {x, 1};
     pleat__gate_lock(&j->runtime->gate);
-    pleat__layouts_ask(layouts, &wanted, UINT64_MAX);
+    pleat__layouts_ask(layouts, wanted, UINT64_MAX);
     bool asked = layouts->state != PLEAT__LAYOUT_NONE;
     pleat__gate_unlock(&j->runtime->gate);
     return asked;
@@ -274,9 +243,9 @@ static bool is_asked_for(const job *j, uint64_t x)
 static bool is_made(const job *j, uint64_t x, uint64_t most_live)
 {
     pleat__layouts *layouts = layouts_of(j);
-    const pleat__x wanted = {{x, 1}, {1, 1}};
+    const pleat__fraction wanted = {x, 1};
     pleat__gate_lock(&j->runtime->gate);
-    pleat__layouts_ask(layouts, &wanted, most_live);
+    pleat__layouts_ask(layouts, wanted, most_live);
     pleat__layouts_await(layouts);
     bool made = layouts->state == PLEAT__LAYOUT_MADE;
     pleat__gate_unlock(&j->runtime->gate);
@@ -626,7 +595,6 @@ int main(void)
         cmocka_unit_test(layout_makes_room_for_one_that_looks_like_another),
         cmocka_unit_test(layout_for_a_larger_size_is_made_by_the_thread),
         cmocka_unit_test(layout_is_not_made_for_what_few_requests_say),
-        cmocka_unit_test(layout_serves_two_parameters),
         cmocka_unit_test(layout_that_has_no_room_is_asked_for_once),
         cmocka_unit_test(layout_for_more_than_ever_lived_is_made_later),
         cmocka_unit_test(layout_that_nobody_follows_yet_is_left_with_the_plan_file),
