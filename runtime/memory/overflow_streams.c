@@ -41,6 +41,7 @@ static void destroy_event(const pleat__gate *gate, pleat_event event)
 static void free_sharer(const pleat__gate *gate, pleat__sharer *sharer)
 {
     destroy_event(gate, sharer->done);
+    pleat__arena_free(gate->arena, sharer->unfenced);
     pleat__arena_free(gate->arena, sharer);
 }
 
@@ -140,7 +141,11 @@ pleat_result pleat__overflow_join(pleat__overflow *overflow, pleat_stream stream
     if (overflow->owners.entries == NULL)
         PLEAT_TRY(pleat__address_map_create(overflow->gate->arena, &overflow->owners));
     PLEAT_TRY(add(overflow, stream, &sharer));
-    pleat_result result = pleat__address_map_promise(&overflow->owners);
+    pleat_result result =
+        pleat__arena_grow(overflow->gate->arena, &sharer->unfenced, &sharer->unfenced_capacity,
+                          sharer->live, sizeof *sharer->unfenced);
+    if (result == PLEAT_OK)
+        result = pleat__address_map_promise(&overflow->owners);
     if (result == PLEAT_OK)
         sharer->live++;
     else
@@ -162,15 +167,48 @@ void pleat__overflow_leave(pleat__overflow *overflow, pleat_stream stream)
     forget(overflow, sharer);
 }
 
+static void add_unfenced(pleat__overflow *overflow, pleat__sharer *sharer, pleat_va address)
+{
+    if (sharer->unfenced_count == 0) {
+        sharer->next_unfenced = overflow->unfenced;
+        overflow->unfenced = sharer;
+    }
+    sharer->unfenced[sharer->unfenced_count++] = address;
+}
+
 bool pleat__overflow_give(pleat__overflow *overflow, pleat_va address)
 {
-    pleat__sharer *sharer = pleat__address_map_find(&overflow->owners, address);
+    pleat__sharer *sharer = pleat__address_map_remove(&overflow->owners, address);
     PLEAT_ASSERT(sharer != NULL);
-    if (note_freed(overflow, sharer) != PLEAT_OK)
-        return false;
-    (void)pleat__address_map_remove(&overflow->owners, address);
-    sharer->live--;
-    return true;
+    bool fenced = note_freed(overflow, sharer) == PLEAT_OK;
+    if (fenced)
+        sharer->live--;
+    else
+        add_unfenced(overflow, sharer, address);
+    return fenced;
+}
+
+void pleat__overflow_give_unfenced(pleat__overflow *overflow,
+                                   void (*give)(void *context, pleat_va address), void *context)
+{
+    for (pleat__sharer **at = &overflow->unfenced; *at != NULL;) {
+        pleat__sharer *sharer = *at;
+        if (note_freed(overflow, sharer) != PLEAT_OK) {
+            at = &sharer->next_unfenced;
+            continue;
+        }
+        *at = sharer->next_unfenced;
+        sharer->live -= (uint32_t)sharer->unfenced_count;
+        for (size_t i = 0; i < sharer->unfenced_count; i++)
+            give(context, sharer->unfenced[i]);
+        sharer->unfenced_count = 0;
+    }
+}
+
+bool pleat__overflow_is_unfenced(const pleat__overflow *overflow, pleat_va address)
+{
+    return overflow->unfenced != NULL &&
+           pleat__address_map_find(&overflow->owners, address) == NULL;
 }
 
 pleat_stream pleat__overflow_owner(const pleat__overflow *overflow, pleat_va address)

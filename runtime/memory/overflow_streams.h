@@ -13,7 +13,8 @@
  *
  * Both events are recorded when the point is reached, not when they are wanted: by then the stream
  * may be capturing a graph, and may not be asked. What is freed on a stream that captures without
- * the runtime's knowledge has no event; it stays in use until the stream has one (pleat.c).
+ * the runtime's knowledge has no event; it stays in use until the stream has one. Each stream has a
+ * list of those, so that one that refuses is asked once, however much of it was freed.
  *
  * A stream that owns no allocation is forgotten once it was waited for. stream_order.c issues the
  * waits. Room and events are made before a request, so that a free cannot fail.
@@ -31,15 +32,19 @@ typedef struct pleat__sharer {
     bool freed;       /* it is in the list of those */
     bool fenced;      /* `done` is; else that is before what it captures, or where that ended */
     struct pleat__sharer *next;
+    pleat_va *unfenced; /* freed, and in use until the stream has an event; room for all `live` */
+    size_t unfenced_count, unfenced_capacity;
+    struct pleat__sharer *next_unfenced;
 } pleat__sharer;
 
 typedef struct pleat__overflow {
     const pleat__gate *gate;
     pleat__address_map sharers; /* by stream; made when the first one comes */
-    pleat__address_map owners;  /* by address */
+    pleat__address_map owners;  /* by address, until it is freed */
     pleat__sharer *freed;
-    pleat_stream head; /* one of them, or another stream that took memory over from them */
-    pleat_event over;  /* on it: behind all that had been freed */
+    pleat__sharer *unfenced; /* those that have any */
+    pleat_stream head;       /* one of them, or another stream that took memory over from them */
+    pleat_event over;        /* on it: behind all that had been freed */
     bool has_head;
     bool apart; /* nobody could be made to wait for all that was freed, when that was last tried */
 } pleat__overflow;
@@ -53,10 +58,15 @@ PLEAT_NODISCARD pleat_result pleat__overflow_join(pleat__overflow *overflow, ple
 /* It was served there; or it was not. */
 void pleat__overflow_placed(pleat__overflow *overflow, pleat_stream stream, pleat_va address);
 void pleat__overflow_leave(pleat__overflow *overflow, pleat_stream stream);
-/* It is freed: others may have it, behind its stream's point. false: that cannot be fenced, and
- * nothing is changed. pre: it was placed */
+/* It is freed: others may have it, behind its stream's point. false: that cannot be fenced, and it
+ * stays in use until it can. pre: it was placed, and not freed since */
 PLEAT_NODISCARD bool pleat__overflow_give(pleat__overflow *overflow, pleat_va address);
-/* pre: it was placed */
+/* Calls `give` for all that was freed and can be fenced now. */
+void pleat__overflow_give_unfenced(pleat__overflow *overflow,
+                                   void (*give)(void *context, pleat_va address), void *context);
+/* Whether what was placed there was freed, and stays in use. */
+bool pleat__overflow_is_unfenced(const pleat__overflow *overflow, pleat_va address);
+/* pre: it was placed, and not freed since */
 pleat_stream pleat__overflow_owner(const pleat__overflow *overflow, pleat_va address);
 /* The stream where it has joined, else one that has. pre: there is one */
 pleat_stream pleat__overflow_joined(const pleat__overflow *overflow, pleat_stream stream);

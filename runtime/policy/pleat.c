@@ -29,7 +29,6 @@ static void end(policy *self, bool unloads)
     if (unloads)
         pleat__chunk_pool_unload(&self->pool);
     pleat__chunk_pool_release(&self->pool);
-    pleat__arena_free(self->arena, self->unfenced);
     pleat__arena_free(self->arena, self);
 }
 
@@ -452,55 +451,42 @@ static inline void give_back(policy *self, const pleat__place *place)
                          place);
 }
 
-/* Nothing lies there any more. false: it did for a stream that shares memory with others, and those
- * cannot be made to wait for it now. */
-static bool leave_place(policy *self, pleat__place *entry)
+static inline void remove_place(policy *self, pleat__place *entry)
 {
-    if (__builtin_expect(entry->stream == PLEAT__OVERFLOW, 0) &&
-        !pleat__overflow_give(&self->heap.overflow, entry->address))
-        return false;
     give_back(self, entry);
     pleat__place_map_remove(&self->places, entry);
-    return true;
 }
 
-/* One that refuses is not asked again for what else it has. */
+/* Nothing lies there any more; something does where it was of a stream that shares memory with
+ * others, and those cannot be made to wait for it now. */
+static void leave_place(policy *self, pleat__place *entry)
+{
+    if (__builtin_expect(entry->stream != PLEAT__OVERFLOW, 1) ||
+        pleat__overflow_give(&self->heap.overflow, entry->address))
+        remove_place(self, entry);
+}
+
+static void give_fenced(void *opaque, pleat_va address)
+{
+    policy *self = opaque;
+    remove_place(self, pleat__place_map_find(&self->places, address));
+}
+
 void pleat__pleat_give_unfenced(policy *self)
 {
-    size_t count = self->unfenced_count;
-    pleat_stream refuses = PLEAT_STREAM_UNKNOWN;
-    self->unfenced_count = 0;
-    for (size_t i = 0; i < count; i++) {
-        pleat_va address = self->unfenced[i];
-        pleat_stream stream = pleat__overflow_owner(&self->heap.overflow, address);
-        if (stream != refuses && leave_place(self, pleat__place_map_find(&self->places, address)))
-            continue;
-        self->unfenced[self->unfenced_count++] = address;
-        refuses = stream;
-    }
+    pleat__overflow_give_unfenced(&self->heap.overflow, give_fenced, self);
 }
 
 bool pleat__pleat_is_unfenced(const policy *self, const pleat__place *entry)
 {
-    if (__builtin_expect(entry->stream != PLEAT__OVERFLOW, 1))
-        return false;
-    for (size_t i = 0; i < self->unfenced_count; i++)
-        if (self->unfenced[i] == entry->address)
-            return true;
-    return false;
+    return __builtin_expect(entry->stream == PLEAT__OVERFLOW, 0) &&
+           pleat__overflow_is_unfenced(&self->heap.overflow, entry->address);
 }
 
-/* Before a request of such a stream: a free cannot fail. */
 static pleat_result begin_shared(policy *self, pleat_stream stream)
 {
     pleat__pleat_give_unfenced(self);
-    PLEAT_TRY(pleat__heap_overflow_begin(&self->heap, stream));
-    uint64_t owned = self->heap.overflow.owners.count + self->heap.overflow.owners.promised;
-    pleat_result result = pleat__arena_grow(self->arena, &self->unfenced, &self->unfenced_capacity,
-                                            owned, sizeof *self->unfenced);
-    if (result != PLEAT_OK)
-        pleat__heap_overflow_refused(&self->heap, stream);
-    return result;
+    return pleat__heap_overflow_begin(&self->heap, stream);
 }
 
 /* What became of a request of a stream that shares memory with others. */
@@ -560,8 +546,7 @@ static pleat_result free_place(void *opaque, pleat_va address)
         return PLEAT_E_NOT_FOUND;
     uint64_t rounded = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
     pleat__count_free(self->stats, rounded - entry->slack);
-    if (!leave_place(self, entry))
-        self->unfenced[self->unfenced_count++] = address;
+    leave_place(self, entry);
     return PLEAT_OK;
 }
 

@@ -30,9 +30,6 @@ typedef struct pleat__pleat {
     pleat__heap heap;
     pleat__learner learner;
     pleat__waiting_frees waiting;
-    /* Freed, of streams that share memory and could not be fenced (overflow_streams.h). */
-    pleat_va *unfenced;
-    size_t unfenced_count, unfenced_capacity;
     uint64_t outside; /* bytes that were asked for and had no place in what was followed, by the
                          last mark */
     uint64_t strayed; /* of the last whole iteration */

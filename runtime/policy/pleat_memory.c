@@ -130,7 +130,7 @@ pleat_result pleat__pleat_hold(void *opaque)
 {
     policy *self = opaque;
     pleat__pleat_give_unfenced(self);
-    return self->unfenced_count == 0
+    return self->heap.overflow.unfenced == NULL
                ? pleat__rest_hold(&self->heap)
                : pleat__fail(PLEAT_E_DRIVER,
                              "what was freed waits for a stream that has no events");

@@ -9,6 +9,8 @@
 #include <runtime/face/runtime_internal.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
 
 #define OWN     62u /* streams that have memory of their own */
 #define SHARERS 12u
@@ -495,6 +497,51 @@ static void beyond_streams_free_once(void **state)
     end(&f);
 }
 
+/* Frees so much that was allocated on two streams by turns, and that no event can be recorded for.
+ */
+static void free_without_events(fixture *f, uint32_t count)
+{
+    pleat_va *at = malloc(count * sizeof *at);
+    pleat_block block;
+    assert_non_null(at);
+    for (uint32_t i = 0; i < count; i++)
+        at[i] = take(f, 512, 70 + i % 2);
+    pleat__fault_arm(
+        &f->vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_record, .nth = 1, .forever = true});
+    for (uint32_t i = 0; i < count; i++) {
+        assert_ok(pleat_free(f->runtime, at[i]));
+        assert_result(pleat_free(f->runtime, at[i]), PLEAT_E_NOT_FOUND);
+        assert_result(pleat_block_of(f->runtime, at[i], &block), PLEAT_E_NOT_FOUND);
+    }
+    free(at);
+}
+
+/* Each question about what waits so looked at all that does, and each request of a stream that
+ * shares asked for an event for each of them: minutes for as many as these. */
+static void beyond_streams_free_many_in_time(void **state)
+{
+    (void)state;
+    for (uint32_t count = 1000; count <= 100000; count *= 10) {
+        fixture f;
+        pleat_runtime_options options = {.size = sizeof options};
+        open_host(&f, 1024 * MIB, true);
+        assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+        for (pleat_stream s = 1; s < 70; s++)
+            assert_ok(pleat_free(f.runtime, take(&f, MIB, s)));
+        clock_t begin = clock();
+        free_without_events(&f, count);
+        uint64_t asked = pleat__fault_hits(&f.vmm);
+        pleat_va at;
+        assert_result(pleat_alloc(f.runtime, 512, 72, &at), PLEAT_E_DRIVER);
+        assert_in_range(pleat__fault_hits(&f.vmm) - asked, 2, 4);
+        pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+        assert_ok(pleat_free(f.runtime, take(&f, 512, 73)));
+        assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+        assert_true(clock() - begin < 10 * CLOCKS_PER_SEC);
+        end(&f);
+    }
+}
+
 /* What is allocated when all goes may be in use: each such stream is waited for. */
 static void beyond_streams_are_waited_for_at_the_end(void **state)
 {
@@ -591,6 +638,7 @@ int main(void)
         cmocka_unit_test(beyond_streams_are_waited_for_at_the_end),
         cmocka_unit_test(beyond_streams_survive_failing_events),
         cmocka_unit_test(beyond_streams_free_once),
+        cmocka_unit_test(beyond_streams_free_many_in_time),
         cmocka_unit_test(beyond_streams_take_over_while_another_one_is_refused),
     };
     return cmocka_run_group_tests_name("beyond", tests, NULL, NULL);
