@@ -9,9 +9,6 @@
 #include <internal/check.h>
 #include <string.h>
 
-/* Runs that are looked at for whole chunks before one that has them for sure (D559). */
-#define LOOKS 64u
-
 /* For whom the pool grows. The lock is left meanwhile, the turn is not: others allocate and free,
  * and nobody else grows. */
 typedef struct growing {
@@ -60,16 +57,17 @@ pleat_result pleat__heap_make(pleat__heap *heap, uint8_t zone, uint32_t chunks)
 }
 
 /* So many whole chunks of one of the smallest runs that have them; none where no run does. Of runs
- * that are large enough for them only where they begin at a chunk, LOOKS are looked at before one
- * that has them wherever it begins. Where there is none of these all are: no more than the zone has
- * chunks, before memory is made. */
+ * that are large enough for them only where they begin at a chunk, PLEAT__RUN_LOOKS are looked at
+ * before one that has them wherever it begins. Where there is none of these all are: no more than
+ * the zone has chunks, before memory is made. */
 static pleat__chunk_run find_whole(const pleat__heap *heap, uint8_t zone, uint32_t wanted)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
     const pleat__free_runs *runs = &heap->zones[zone];
     pleat__hole sure = pleat__free_runs_best(runs, (wanted + 1) * occupancy->full - 1);
     pleat__hole hole = pleat__free_runs_best(runs, wanted * occupancy->full);
-    for (uint32_t looks = 0; hole.run.count != 0 && (looks < LOOKS || sure.run.count == 0);
+    for (uint32_t looks = 0;
+         hole.run.count != 0 && (looks < PLEAT__RUN_LOOKS || sure.run.count == 0);
          looks++, hole = pleat__free_runs_larger(runs, hole)) {
         pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
         if (whole.end - whole.first >= wanted)
@@ -78,8 +76,8 @@ static pleat__chunk_run find_whole(const pleat__heap *heap, uint8_t zone, uint32
     return pleat__whole_chunks(occupancy, sure.run);
 }
 
-/* The whole chunks of the largest run, or of one of LOOKS that have as many granules but for a
- * chunk; more are looked at where these have none. */
+/* The whole chunks of the largest run, or of one of PLEAT__RUN_LOOKS that have as many granules but
+ * for a chunk; more are looked at where these have none. */
 static pleat__chunk_run find_largest(const pleat__heap *heap, uint8_t zone)
 {
     const pleat__occupancy *occupancy = &heap->pool->occupancy;
@@ -87,7 +85,7 @@ static pleat__chunk_run find_largest(const pleat__heap *heap, uint8_t zone)
     pleat__chunk_run best = {0, 0};
     pleat__hole hole = pleat__free_runs_largest(runs);
     for (uint32_t looks = 0; hole.run.count >> occupancy->shift > best.end - best.first &&
-                             (looks < LOOKS || best.end == best.first);
+                             (looks < PLEAT__RUN_LOOKS || best.end == best.first);
          looks++, hole = pleat__free_runs_smaller(runs, hole)) {
         pleat__chunk_run whole = pleat__whole_chunks(occupancy, hole.run);
         if (whole.end - whole.first > best.end - best.first)

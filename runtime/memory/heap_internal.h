@@ -14,6 +14,9 @@
 /* A stream that needs new chunks may wait for another stream's where there are at least this many:
  * see D32 and D142 in docs/decisions.md. */
 #define PLEAT__WORTH_A_WAIT 16u
+/* Free runs that a view's head and its tail are each looked for in, and that are looked at for
+ * whole chunks before one that has them for sure (D274, D559). */
+#define PLEAT__RUN_LOOKS 256u
 
 /* The sets no longer say what is free: they are made anew when they are wanted. */
 static inline void pleat__heap_forget(pleat__heap *heap)

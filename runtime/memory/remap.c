@@ -28,7 +28,7 @@
 /* An exchange is two maps' worth of verbs: one goes, one comes (D483 in docs/decisions.md). */
 #define PRICE 2u
 /* Looks at views, and at handles of them, that a search may take (D558). */
-#define LOOKS 4096u
+#define EXCHANGE_LOOKS 4096u
 
 /* Where the request would lie, and what is to be exchanged for it. */
 typedef struct stretch {
@@ -222,7 +222,7 @@ static bool find(search *s)
     if (heap->zones[s->zone].granules < s->granules)
         return false;
     s->busy = pleat__arena_alloc(heap->arena, (heap->pool->count + 1ull) * sizeof *s->busy);
-    s->looks = s->busy != NULL ? LOOKS : 0;
+    s->looks = s->busy != NULL ? EXCHANGE_LOOKS : 0;
     for (pleat__view *view = first_left(s); view != NULL && s->looks != 0; view = view->older) {
         looked(s);
         if (may_change(s, view))

@@ -18,7 +18,7 @@
  * awake: what is stitched of larger handles leaves more over (docs/decisions.md, D431). */
 #define LEFT_SHARE 16u
 /* Handles at rest, the highest first, among which neighbours are looked for (D559). */
-#define LOOKS 4096u
+#define REST_LOOKS 4096u
 
 static pleat__run run_of(const pleat__chunk_pool *pool, uint32_t first, uint32_t chunks)
 {
@@ -386,7 +386,8 @@ static uint32_t neighbours(const pleat__chunk_pool *pool, size_t at, size_t coun
 pleat_result pleat__rest_wake_together(pleat__chunk_pool *pool, uint32_t chunks,
                                        pleat__occupancy_visit visit, void *context)
 {
-    size_t count = pool->resting_count < LOOKS ? pool->resting_count : LOOKS, best = 0, end;
+    size_t count = pool->resting_count < REST_LOOKS ? pool->resting_count : REST_LOOKS, best = 0,
+           end;
     uint32_t least = UINT32_MAX, woken = 0;
     handles all;
     for (size_t at = 0; at < count; at = end) {

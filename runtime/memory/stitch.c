@@ -28,8 +28,6 @@
 
 /* "Next to nothing" of a request is 1/LITTLE of it. */
 #define LITTLE 16u
-/* Free runs that a view's head and its tail are each looked for in (D274 in docs/decisions.md). */
-#define LOOKS 256u
 
 /* ---- S3 ---- */
 
@@ -66,7 +64,8 @@ static pleat__run find_head(const pleat__heap *heap, const pleat__free_runs *zon
 {
     pleat__run head = {0, 0};
     pleat__hole hole = pleat__free_runs_largest(zone);
-    for (uint32_t looks = 0; looks < LOOKS && hole.run.count != 0 && hole.run.count >= head.count;
+    for (uint32_t looks = 0;
+         looks < PLEAT__RUN_LOOKS && hole.run.count != 0 && hole.run.count >= head.count;
          looks++, hole = pleat__free_runs_smaller(zone, hole)) {
         pleat__run run = hole.run, handle = handle_of(heap, run.begin);
         uint32_t count = end_of(handle) - run.begin;
@@ -98,7 +97,7 @@ static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zon
     uint32_t rest = missing != 0 ? ((missing - 1) & (full - 1)) + 1 : 0;
     pleat__run tail = {0, 0};
     pleat__hole hole = pleat__free_runs_best(zone, rest);
-    for (uint32_t looks = 0; rest != 0 && looks < LOOKS && hole.run.count != 0;
+    for (uint32_t looks = 0; rest != 0 && looks < PLEAT__RUN_LOOKS && hole.run.count != 0;
          looks++, hole = pleat__free_runs_larger(zone, hole)) {
         pleat__run part = tail_of(heap, hole.run, head);
         if (part.count < rest)
@@ -169,7 +168,7 @@ static uint32_t longest_tail(const pleat__heap *heap, const pleat__free_runs *zo
 {
     uint32_t most = 0;
     pleat__hole hole = pleat__free_runs_largest(zone);
-    for (uint32_t looks = 0; looks < LOOKS && hole.run.count > most;
+    for (uint32_t looks = 0; looks < PLEAT__RUN_LOOKS && hole.run.count > most;
          looks++, hole = pleat__free_runs_smaller(zone, hole)) {
         uint32_t part = tail_of(heap, hole.run, head).count;
         most = part > most ? part : most;
@@ -368,7 +367,7 @@ static pleat_result gather_all(pleat__heap *heap, uint32_t granules, uint8_t zon
  * new one would, for which all was looked at where free runs are few. */
 static bool may_be_there(const pleat__heap *heap, uint8_t zone, const finding *found)
 {
-    return found->missing == 0 || heap->zones[zone].by_size.count > LOOKS;
+    return found->missing == 0 || heap->zones[zone].by_size.count > PLEAT__RUN_LOOKS;
 }
 
 /* A view that is there, as it is or with a few of its handles exchanged. PLEAT_E_NOT_FOUND, without

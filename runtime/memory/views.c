@@ -8,7 +8,7 @@
  *        three of four requests that no hole held, where a view as a whole, beginning at its first
  *        granule, served one in four; and what is not found costs 25 us a chunk to map. Most views
  *        are known not to hold the request after a look at the chunk that was in use when they were
- *        looked into last (has_row). A search ends after so many looks (LOOKS), however many views
+ *        looked into last (has_row). A search ends after VIEW_LOOKS looks, however many views
  *        there are.
  * DROP   Idle views beyond a limit of maps (setting `views`) and one of pages go, the longest
  *        unused first, also those that a followed slot lies in: it then finds its place dead, and
@@ -29,7 +29,7 @@
 #define LEAST_REMAPPED 64u
 /* Looks at views and chunks that a search may take beside those at the chunks of the request
  * (D558). */
-#define LOOKS 1024u
+#define VIEW_LOOKS 1024u
 
 /* `runs` comes first: places point to it. */
 typedef struct slice {
@@ -358,7 +358,7 @@ bool pleat__views_reuse(pleat__heap *heap, uint32_t granules, uint8_t zone, plea
                 .row = whole_chunks(heap, granules),
                 .zone = zone};
     stretch found;
-    s.looks = LOOKS + s.pages;
+    s.looks = VIEW_LOOKS + s.pages;
     if (!find(&s, &found) ||
         !pleat__view_slice(heap, found.view, found.first, found.offset, granules, place))
         return false;
