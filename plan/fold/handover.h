@@ -6,8 +6,8 @@
  * whatever lies on one moves, for as long as it lives, to chunks of other streams that are idle for
  * that time. What moves lies in a view then, at the same offsets within its chunks.
  *
- * It is worth something where a job that gathers its weights on a second stream has batches of one
- * size (D512, D625 in docs/decisions.md).
+ * It is worth something where a job gathers its weights on a second stream (D512, D625 in
+ * docs/decisions.md).
  *
  * Such chunks are named in the plan (pleat_plan.handed). At no time are requests of two streams on
  * one of them; whoever takes one that was another stream's waits for that stream first. A lane's

@@ -21,7 +21,6 @@
 #include <plan/base/sort.h>
 #include <plan/model/iteration.h>
 #include <plan/sizes/solve.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAJORITY    2 /* one in so many of the varying requests */
@@ -48,9 +47,9 @@ typedef struct fitting {
     pleat__arena *arena;
     kind *kinds;
     uint32_t kind_count;
-    uint32_t *kind_of;     /* by request */
-    uint64_t *largest;     /* sizes of the kinds, ascending */
-    direction *directions; /* most requests first */
+    uint32_t *kind_of; /* by request */
+    uint64_t *largest; /* sizes of the kinds, ascending */
+    direction *directions;
     uint32_t direction_count;
     uint64_t *x; /* by profile */
     uint64_t varying;
@@ -157,14 +156,6 @@ static uint32_t find_direction(const fitting *f, const uint64_t *numbers)
     return d;
 }
 
-static int more_requests(const void *a, const void *b)
-{
-    const direction *x = a, *y = b;
-    if (x->requests != y->requests)
-        return x->requests < y->requests ? 1 : -1;
-    return x->numbers < y->numbers ? -1 : x->numbers > y->numbers;
-}
-
 /* Directions are told apart one by one: with more kinds than MANY_KINDS there are no few simple
  * functions anyway. */
 #define MANY_KINDS 4096u
@@ -173,7 +164,6 @@ static pleat_result list_directions(fitting *f)
 {
     size_t capacity = 0;
     uint32_t most = f->kind_count < MANY_KINDS ? f->kind_count : MANY_KINDS;
-    /* One block, so that their order in it can break ties. */
     uint64_t *numbers =
         pleat__arena_alloc(f->arena, ((uint64_t)most + 1) * f->profiles * sizeof *numbers);
     if (numbers == NULL)
@@ -195,19 +185,14 @@ static pleat_result list_directions(fitting *f)
     }
     if (f->direction_count == 0)
         pleat__arena_free(f->arena, numbers);
-    else
-        qsort(f->directions, f->direction_count, sizeof *f->directions, more_requests);
     return result;
 }
 
-/* The block that all directions' numbers are in. */
+/* The first one's numbers begin the block that all are in. */
 static void free_directions(fitting *f)
 {
-    uint64_t *block = NULL;
-    for (uint32_t d = 0; d < f->direction_count; d++)
-        if (block == NULL || f->directions[d].numbers < block)
-            block = f->directions[d].numbers;
-    pleat__arena_free(f->arena, block);
+    if (f->direction_count != 0)
+        pleat__arena_free(f->arena, f->directions[0].numbers);
     pleat__arena_free(f->arena, f->directions);
 }
 
@@ -315,10 +300,14 @@ static bool explain(const fitting *f, uint32_t k, pleat__function *function)
 /* Whether the sizes show x, which is set for each profile then. */
 static bool find_x(fitting *f)
 {
-    if (f->direction_count == 0 || f->directions[0].requests * MAJORITY < f->varying ||
+    const direction *most = f->directions;
+    for (uint32_t d = 1; d < f->direction_count; d++)
+        if (f->directions[d].requests > most->requests)
+            most = &f->directions[d];
+    if (f->direction_count == 0 || most->requests * MAJORITY < f->varying ||
         f->varying * PLEAT__VARYING_SHARE < f->count)
         return false;
-    memcpy(f->x, f->directions[0].numbers, f->profiles * sizeof *f->x);
+    memcpy(f->x, most->numbers, f->profiles * sizeof *f->x);
     return true;
 }
 
