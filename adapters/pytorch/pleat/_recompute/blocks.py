@@ -53,44 +53,14 @@ class Block:
     def __init__(self, number):
         self.number = number
         self.alone = False  # its buffers, or its arguments, change in forward
-        self.moves = False  # its forward moves on what is no tensor
+        self.draws = False  # its forward draws random numbers of Python's or numpy's
+        self.forwards = 0  # that were to be computed again
+        self.own = None  # what it has as attributes
+        self.left = None  # its modes and buffers behind its last forward
         self.known = False  # a forward is over in which that would have shown
         self.running = False  # a forward that calls its parent class's is one forward
         self.times = []  # of its forwards in the iteration that is learned
         self.attention_times = []  # of each call of attention in them
-
-
-# ---- a block's buffers ----
-
-
-def buffers(module):
-    """Each part's, by name."""
-    return [(part, dict(part._buffers)) for part in module.modules()]
-
-
-def counts(parts):
-    """What tells whether one was assigned since, or written in place."""
-    return [(part, name, id(one), None if one is None else one._version)
-            for part, named in parts for name, one in named.items()]
-
-
-def copies(parts):
-    """Other tensors in the places of these, with the values that they have just now."""
-    made = {one: one.detach().clone() for _, named in parts for one in named.values() if one is not None}
-    return [(part, {name: made.get(one) for name, one in named.items()}) for part, named in parts]
-
-
-def put(parts):
-    for part, named in parts:
-        for name in part._buffers.keys() - named.keys():
-            del part._buffers[name]
-        for name, one in named.items():
-            part._buffers[name] = one
-
-
-def are_equal(torch, parts, others):
-    return all(one is None or is_equal(torch, one, others[i][1][name])
-               for i, (_, named) in enumerate(parts) for name, one in named.items())
 
 
 def is_equal(torch, one, other):
@@ -99,17 +69,6 @@ def is_equal(torch, one, other):
         return torch.equal(*(tensor.detach().reshape(-1).view(torch.uint8) for tensor in (one, other)))
     except RuntimeError:
         return True
-
-
-def modes(parts):
-    """Whether each part trains, or evaluates."""
-    return [(part, part.training) for part, _ in parts]
-
-
-def set_modes(parts):
-    for part, trains in parts:
-        if part.training != trains:
-            part.training = trains
 
 
 # ---- hooks that copies and pickles of a model survive ----

@@ -6,12 +6,12 @@ import weakref
 
 from . import scripted, swapped
 from .attention import Kept, intercepted, kernels, overhead_ns, use_kernels
-from .blocks import (CACHES, Ask, Block, Called, Given, are_equal, buffers, copies, counts, find, is_layer, modes, owners,
-                     put, set_modes)
+from .blocks import CACHES, Ask, Block, Called, Given, find, is_equal, is_layer, owners
 from .compiled import GIB, Compiled, gib_above
 from .ladder import HEAP, OFFLOAD, Ladder, Learned, all_again, choose, enlarge, enough, sizes_of
 from .offload import Offload, tensors
-from .state import State, Stores, as_then, own_stores, stores
+from .results import are_like, samples
+from .state import Own, Random, Stores, as_then, look, version
 
 LEARNINGS = 4  # at most, of a model
 IDLE = contextlib.nullcontext()
@@ -24,24 +24,29 @@ def has_gradients(model):
     return any(one.is_leaf and one.grad is not None for one in model.parameters())
 
 
-def version(tensor):
-    """How often it has been written in place."""
-    return None if tensor.is_inference() else tensor._version
-
-
 def versions(torch, arguments):
     """Each tensor of a call, and its version."""
     return [(one, version(one)) for one in tensors(torch, arguments)]
+
+
+def random_states(torch):
+    """Where torch's own random numbers are, on the host and on the current device."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+
+
+def set_random_states(torch, states):
+    torch.set_rng_state(states[0])
+    if states[1] is not None:
+        torch.cuda.set_rng_state(states[1])
 
 
 class First:
     """What a second run is to find as the first one did."""
 
     def __init__(self):
-        self.buffers = ()  # where that has changed them
-        self.given = None  # what it was called with, as far as that can be changed
-        self.state = None  # where it has moved that on
-        self.modes = self.kernels = None
+        self.state = Stores()  # what it was called with, and what the block had, as far as that can change
+        self.kernels = None
+        self.results = None  # some of what it gave, where that is looked at
 
 
 class Iteration:
@@ -407,6 +412,8 @@ class Recompute:
         again with what ran in it, or where it offloads them. Within torch.func's transforms nobody may say, nor with other
         weights than a module's own."""
         functions = self.torch._C
+        if not functions._autograd._saved_tensors_hooks_is_enabled() or self.torch.autograd.forward_ad._current_level >= 0:
+            return True
         if self.in_backward() or functions._functorch.peek_interpreter_stack() is not None or swapped.is_within():
             return True
         top = getattr(functions._autograd, "_top_saved_tensors_default_hooks", None)
@@ -445,43 +452,76 @@ class Recompute:
         return AGAIN if way in self.failures else way, until
 
     def run_again(self, module, block, function, arguments, keywords, way):
-        from torch.utils.checkpoint import checkpoint
+        from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+        given, closed = look(self.torch, (arguments, keywords), lambda one: True)
+        if closed:  # modules, whose buffers and attributes are not the block's
+            block.alone = True
+            return function(*arguments, **keywords)
         learning, named, at = self.state == LEARNING, self.state != CHOSEN, self.iteration.at
         kept = Kept(self.torch, functools.partial(self.failed, ATTENTION)) if way == ATTENTION else None
         before = First()
+        block.forwards += 1
+        compares = not learning and block.forwards & (block.forwards - 1) == 0
 
         def forward(*arguments, **keywords):
             if self.in_backward():
                 self.iteration.ran_again(*at)
                 attention = self.attention(block, ".again") if learning else kept.again() if kept else IDLE
-                with self.restored(module, block, before), self.within(block, named, ".again"), attention:
-                    return function(*arguments, **keywords)
+                with self.restored(before), self.within(block, named, ".again"), attention:
+                    result = function(*arguments, **keywords)
+                if before.results is not None and not are_like(self.torch, samples(self.torch, result), before.results):
+                    self.tell_apart(module)
+                return result
             attention = self.attention(block, "") if learning else kept.first() if kept else IDLE
-            before.given = Stores(stores(self.torch, (arguments, keywords)))
-            counted = versions(self.torch, (arguments, keywords, [one.then for one in before.given.stores]))
-            weights = [] if block.known else versions(self.torch, list(module.parameters()))
-            with self.watched(module, block, before), self.within(block, named, ""), attention:
+            counted = versions(self.torch, (arguments, keywords, [list(one.parts()) for one in given]))
+            with self.watched(module, block, before) as changes, self.within(block, named, ""), attention:
                 timed = self.world.timer() if learning else None
                 result = function(*arguments, **keywords)
                 if learning:
                     block.times.append(timed())
-            if any(version(one) != count for one, count in counted):
+            before.state += given
+            if changes or any(version(one) != count for one, count in counted):
                 block.alone = True
                 self.refuse(module, result)
-            elif any(version(one) != count for one, count in weights):
-                block.alone = True
+            if compares:
+                before.results = samples(self.torch, result)
             return result
 
-        # What the block is called with by keyword is not the checkpoint's.
-        return checkpoint(functools.partial(forward, **keywords), *arguments, use_reentrant=False)
+        again = functools.partial(forward, **keywords)  # what the block is called with by keyword is not the checkpoint's
+        if block.known:
+            with set_checkpoint_early_stop(False) if compares else IDLE:
+                return checkpoint(again, *arguments, use_reentrant=False)
+        states = random_states(self.torch)
+        try:
+            with set_checkpoint_early_stop(False):
+                return checkpoint(again, *arguments, use_reentrant=False)
+        except RuntimeError as problem:
+            if "saved tensor hooks" not in str(problem):
+                raise
+        # Transforms of torch.func within the block work where nobody else says what becomes of saved tensors.
+        block.alone = True
+        before.state.put()
+        given.put()
+        set_random_states(self.torch, states)
+        return function(*arguments, **keywords)
+
+    def tell_apart(self, module):
+        """Backward ends where a block's second run gave something else: its gradients would be of another forward."""
+        for one, block in self.blocks.items():
+            block.alone = block.alone or type(one) is type(module)
+        raise RuntimeError(
+            "pleat: recompute: %s gives something else when it is computed again: it reads, counts or draws what is neither "
+            "its own nor what it is called with (a global, a random number generator of the program's), or its weights were "
+            "changed through .data. From the next forward on it is left alone" % type(module).__name__)
 
     def refuse(self, module, result):
-        """Backward does not come to a forward that has changed its arguments: their values are there no more."""
+        """Backward does not come to a forward that has changed its arguments, or what it has: their values are there no
+        more."""
 
         def refused(gradient):
-            raise RuntimeError("pleat: recompute: %s changes in place what it is called with, and this forward of it "
-                               "cannot be computed again: from the next one on it is left alone" % type(module).__name__)
+            raise RuntimeError("pleat: recompute: %s changes in place what it is called with or what it has, and this forward "
+                               "of it cannot be computed again: from the next one on it is left alone" % type(module).__name__)
 
         for tensor in tensors(self.torch, result):
             if tensor.requires_grad:
@@ -512,43 +552,45 @@ class Recompute:
 
     @contextlib.contextmanager
     def watched(self, module, block, before):
-        """Finds out whether a forward changes its buffers: from the next one on it is left alone then. For a first
-        forward they are copied, and `before` receives the copies; what a later one writes through .data is not seen.
-        Nor is a later one that draws random numbers, or changes its attributes, as the first did not."""
-        mine = buffers(module)
-        before.modes, before.kernels = modes(mine), kernels(self.torch)
-        counted, copied = counts(mine), [] if block.known else copies(mine)
-        begun = State(own_stores(self.torch, module.modules())) if block.moves or not block.known else None
-        held = [(one, count, one.detach().clone()) for one, count in versions(self.torch, [one.then for one in begun.stores])
-                ] if not block.known else []
-        yield
-        is_same = counts(buffers(module)) == counted and (block.known or are_equal(self.torch, mine, copied))
-        if not block.known:
-            block.moves = not begun.is_same()
+        """Notes in `before` what the block has, and finds out whether a forward changes its buffers, its weights, or tensors
+        that it has as attributes: from the next one on it is left alone then. Of a first forward, and of one before which
+        the program has changed its mode or its buffers, these tensors are copied for the second run; of another one that has changed them in place a change is told in what this gives."""
+        torch, is_known = self.torch, block.known
+        own = block.own = block.own or Own(torch, module)
+        (begun, mine), changes = own.note(), []
+        if not is_known or block.draws:
+            begun.append(Random())
+        is_first = not is_known or own.left() != block.left
+        before.kernels, before.state = kernels(torch), begun
+        names, held = own.names(), [(one, version(one)) for one in mine]
+        copied = [one.detach().clone() for one, _ in held] if is_first else []
+        weights = [(one, version(one), one.grad, one.grad is not None and version(one.grad))
+                   for one in module.parameters()] if not is_known else []
+        yield changes
         block.known = True
-        written = {id(one): copy for one, count, copy in held if version(one) != count}
-        for one in begun.stores if written else ():
-            one.replace(written)
-        if block.moves or written:
-            before.state = begun
-        if not is_same:
-            before.buffers = copied
-        block.alone = block.alone or not is_same or bool(written)
+        written = [i for i, (one, count) in enumerate(held)
+                   if version(one) != count or is_first and not is_equal(torch, one, copied[i])]
+        if not is_known:
+            block.draws = not begun[-1].is_same()
+        block.left = own.left()
+        if is_first:
+            for one in begun if written else ():
+                one.replace({id(held[i][0]): copied[i] for i in written})
+        elif written:
+            changes += written
+        if any(one.grad is not grad or grad is not None and version(grad) != count for one, _, grad, count in weights):
+            changes.append(module)  # a backward of its own
+        block.alone = bool(block.alone or written or own.names() != names
+                           or any(version(one) != count for one, count, _, _ in weights))
 
     @contextlib.contextmanager
-    def restored(self, module, block, before):
-        """Where the first run has changed buffers, attributes, or what is in its arguments, or drawn random numbers, or the
-        program has begun to evaluate since or to choose another kernel for attention, the second one has all this as it
-        was, and leaves it as it is."""
-        mine = buffers(module) if block.alone else []
-        modes_now, kernels_now = modes(before.modes), kernels(self.torch)
-        put(copies(before.buffers or mine))
-        set_modes(before.modes)
+    def restored(self, before):
+        """The second run has all as it was for the first one: attributes, buffers, what is in its arguments, random numbers,
+        whether it trains, which kernels attention may choose. It leaves all this as it is."""
+        kernels_now = kernels(self.torch)
         use_kernels(self.torch, before.kernels)
         try:
-            with as_then(before.given), as_then(before.state):
+            with as_then(before.state):
                 yield
         finally:
-            put(mine)
-            set_modes(modes_now)
             use_kernels(self.torch, kernels_now)
