@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,6 +139,29 @@ static pleat_result make_folders(char *path)
     }
 }
 
+/* The folder that a link of this user's leads to takes the link's place (docs/decisions.md, D631).
+ */
+static pleat_result follow(char path[PLEAT__PLAN_CACHE_PATH], struct stat *status)
+{
+    char target[PATH_MAX];
+    if (lstat(path, status) != 0)
+        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be looked at", path);
+    if (!S_ISLNK(status->st_mode))
+        return PLEAT_OK;
+    if (status->st_uid != geteuid())
+        return pleat__fail(PLEAT_E_IO,
+                           "'%s' is a link that another user made: no plans are kept behind it "
+                           "(remove it, or name another folder in XDG_CACHE_HOME)",
+                           path);
+    if (realpath(path, target) == NULL || lstat(target, status) != 0)
+        return pleat__fail_errno(PLEAT_E_IO, "what the link '%s' leads to cannot be looked at",
+                                 path);
+    if (strlen(target) >= PLEAT__PLAN_CACHE_PATH)
+        return pleat__fail(PLEAT_E_LIMIT, "'%s': too long a path", target);
+    memcpy(path, target, strlen(target) + 1);
+    return PLEAT_OK;
+}
+
 pleat_result pleat__plan_cache_folder(bool make, char path[PLEAT__PLAN_CACHE_PATH])
 {
     struct stat status;
@@ -147,13 +171,21 @@ pleat_result pleat__plan_cache_folder(bool make, char path[PLEAT__PLAN_CACHE_PAT
             return PLEAT_OK;
         PLEAT_TRY(make_folders(path));
     }
-    if (lstat(path, &status) != 0)
-        return pleat__fail_errno(PLEAT_E_IO, "'%s' cannot be looked at", path);
-    if (!S_ISDIR(status.st_mode) || !pleat__file_is_own(&status))
+    PLEAT_TRY(follow(path, &status));
+    if (!S_ISDIR(status.st_mode))
         return pleat__fail(PLEAT_E_IO,
-                           "'%s' is not a folder that this user alone can write: no plans are kept "
-                           "there (chmod go-w where it is yours)",
+                           "'%s' is not a folder: no plans are kept there (move it away, or name "
+                           "another folder in XDG_CACHE_HOME)",
                            path);
+    if (status.st_uid != geteuid())
+        return pleat__fail(PLEAT_E_IO,
+                           "'%s' belongs to another user: no plans are kept there (name another "
+                           "folder in XDG_CACHE_HOME)",
+                           path);
+    if (!pleat__file_is_own(&status))
+        return pleat__fail(PLEAT_E_IO,
+                           "others can write into '%s': no plans are kept there (chmod go-w '%s')",
+                           path, path);
     return PLEAT_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "plans.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
@@ -217,16 +218,52 @@ static void plan_cache_is_no_folder_that_others_can_write(void **state)
     assert_int_equal(rmdir(cache), 0);
     assert_int_equal(symlink("/tmp", cache), 0);
     assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "'/tmp'"));
+    assert_int_equal(unlink(cache), 0);
+    assert_int_equal(symlink("/nowhere/at/all", cache), 0);
+    assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "what the link '"));
     assert_int_equal(unlink(cache), 0);
     test_file_write(cache, "x", 1);
     assert_int_equal(chmod(cache, 0600), 0);
     assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+    assert_non_null(strstr(pleat_last_error()->text, "is not a folder: no plans"));
     assert_int_equal(pleat__plan_cache_list(cache, NULL, &plans, &count), PLEAT_E_IO);
     assert_int_equal(unlink(cache), 0);
     /* Who only looks makes none, and finds nothing. */
     assert_ok(pleat__plan_cache_folder(false, path));
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(count_plans(), 0);
+}
+
+static void plan_cache_may_be_behind_a_link_of_this_users(void **state)
+{
+    (void)state;
+    char path[PLEAT__PLAN_CACHE_PATH], elsewhere[PLEAT__PLAN_CACHE_PATH], whole[PATH_MAX];
+    snprintf(elsewhere, sizeof elsewhere, "%.*s/elsewhere", (int)(strlen(cache) - strlen("/plans")),
+             cache);
+    assert_int_equal(rename(cache, elsewhere), 0);
+    assert_int_equal(symlink(elsewhere, cache), 0);
+    assert_ok(pleat__plan_cache_folder(true, path));
+    assert_non_null(realpath(elsewhere, whole));
+    assert_string_equal(path, whole);
+    assert_int_equal(chmod(elsewhere, 0770), 0);
+    assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+    assert_non_null(
+        strstr(pleat_last_error()->text, "elsewhere': no plans are kept there (chmod go-w '"));
+    assert_int_equal(chmod(elsewhere, 0700), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(lchown(cache, 1, 1), 0);
+        assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+        assert_non_null(strstr(pleat_last_error()->text, "is a link that another user made"));
+        assert_int_equal(chown(elsewhere, 1, 1), 0);
+        assert_int_equal(lchown(cache, 0, 0), 0);
+        assert_int_equal(pleat__plan_cache_folder(true, path), PLEAT_E_IO);
+        assert_non_null(strstr(pleat_last_error()->text, "belongs to another user"));
+        assert_int_equal(chown(elsewhere, 0, 0), 0);
+    }
+    assert_int_equal(unlink(cache), 0);
+    assert_int_equal(rename(elsewhere, cache), 0);
 }
 
 static void plan_cache_is_where_the_environment_says(void **state)
@@ -312,6 +349,7 @@ int main(void)
         CACHE_TEST(plan_cache_removes_what_was_left_half_written),
         CACHE_TEST(plan_cache_trusts_no_file_that_others_can_make),
         CACHE_TEST(plan_cache_is_no_folder_that_others_can_write),
+        CACHE_TEST(plan_cache_may_be_behind_a_link_of_this_users),
         CACHE_TEST(plan_cache_is_where_the_environment_says),
         CACHE_TEST(plan_cache_leaves_other_files_alone),
         CACHE_TEST(plan_cache_is_whole_when_many_write),
