@@ -239,6 +239,9 @@ for made in (torch.jit.script(Gate()).cuda(), torch.jit.trace(Gate().cuda(), x, 
         for step in range(4):
             made(x)
 
+compiled = torch.compile(lambda x: torch.tanh(x) * 2, fullgraph=True, mode="reduce-overhead")
+assert compiled(x.requires_grad_()).sum().backward() is None and x.grad.shape == x.shape
+
 pinned = torch.ones(3).pin_memory()
 assert pinned.is_pinned() and pinned.pin_memory() is pinned and not torch.ones(3).is_pinned() and pinned.tolist() == [1] * 3
 for pinned in torch.ones(1 << 20).pin_memory(), torch.empty(1 << 20, pin_memory=True):
