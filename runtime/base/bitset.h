@@ -8,7 +8,7 @@
 
 #include <internal/arena.h>
 
-#define PLEAT__BITS_LEVELS 5 /* 64^5 numbers (D199) */
+#define PLEAT__BITS_LEVELS 6 /* 64^6 numbers (D199) */
 #define PLEAT__BITS_NONE   UINT64_MAX
 
 typedef struct pleat__bits {
