@@ -758,6 +758,28 @@ class Training(Trainer):
                 expected = trained(copy.deepcopy(model), None, evaluates)
                 self.assertEqual(trained(model, self.recompute()[0], evaluates), expected)
 
+    def test_attention_has_the_kernel_of_the_first_run_whose_order_torch_sets_there(self):
+        """On the GPUs where cuDNN's attention is the fastest torch puts it first, in a program's first call."""
+        get, put = getattr(torch._C, "_get_sdp_priority_order", None), getattr(torch._C, "_set_sdp_priority_order", None)
+        if get is None or put is None:
+            self.skipTest("this torch has no order of attention's kernels")
+        before = get()
+        self.addCleanup(put, before)
+
+        class Ordering(Layer):
+            seen = []
+
+            def forward(self, x):
+                if not Ordering.seen:
+                    put(before[::-1])
+                Ordering.seen.append(get())
+                return super().forward(x)
+
+        model, (made, _) = Net(Ordering), self.recompute()
+        model(torch.randn(4, 16)).square().mean().backward()
+        step(model, made)
+        self.assertEqual(Ordering.seen, [before[::-1]] * 8)
+
     def test_with_other_weights_nothing_is_done(self):
         """A step of meta-learning: the weights that the second forward runs with are in no module when backward comes."""
         def losses(model, others, recompute):

@@ -554,7 +554,8 @@ class Recompute:
     def watched(self, module, block, before):
         """Notes in `before` what the block has, and finds out whether a forward changes its buffers, its weights, or tensors
         that it has as attributes: from the next one on it is left alone then. Of a first forward, and of one before which
-        the program has changed its mode or its buffers, these tensors are copied for the second run; of another one that has changed them in place a change is told in what this gives."""
+        the program has changed its mode or its buffers, these tensors are copied for the second run; of another one that
+        has changed them in place a change is told in what this gives."""
         torch, is_known = self.torch, block.known
         own = block.own = block.own or Own(torch, module)
         (begun, mine), changes = own.note(), []
@@ -567,6 +568,7 @@ class Recompute:
         weights = [(one, version(one), one.grad, one.grad is not None and version(one.grad))
                    for one in module.parameters()] if not is_known else []
         yield changes
+        before.kernels = kernels(torch)  # torch sets their order in its first call of attention
         block.known = True
         written = [i for i, (one, count) in enumerate(held)
                    if version(one) != count or is_first and not is_equal(torch, one, copied[i])]
