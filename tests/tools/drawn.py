@@ -159,6 +159,33 @@ class Drawn(here.Folder):
         self.assertEqual(stays - goes, scores + 4)
         self.assertGreater(most - less, 0)
 
+    def test_data_is_made_at_its_forward_or_with_all_of_a_step_or_ahead(self):
+        config = job.draw(2, family="graph", batch="fixed", microbatches=2, marks=True, steps=False,
+                          evaluation_every=1, evaluation_batches=2).config
+
+        def there(fetch):
+            """How many microbatches' data are there at most, behind a backward and in an evaluation."""
+            made = job.Job(dict(config, fetch=fetch, iterations=3), 2, 0).start()
+            batches, batch = set(), made.batch
+
+            def noted(shape):
+                blocks = batch(shape)
+                batches.add(blocks[0][0])
+                return blocks
+
+            made.batch = noted
+            live, most = set(), {}
+            for action, address, _, _, _, told in made.all().events:
+                if address in batches and action != "free_requested":
+                    live ^= {address}
+                most[told] = max(most.get(told, 0), len(live))
+            self.assertEqual(live, set())
+            return max(most.values()), most["iter=1;phase=B"], most["iter=1;phase=evaluation"]
+
+        self.assertEqual(there("each"), (2, 1, 2))
+        self.assertEqual(there("step"), (4, 2, 4))
+        self.assertEqual(there("ahead"), (3, 2, 3))
+
     def test_a_reference_goes_forward_before_each_microbatch_and_leaves_nothing(self):
         for family, copies in (("decoder", 1), ("lora", 0)):
             config = job.draw(3, family=family, reference=True, batch="fixed", sharding="none", microbatches=2,

@@ -17,6 +17,7 @@ CHOICES = {
     "optimizer_way": ("foreach", "fused", "loop", "host", "flat"),
     "batch": ("fixed", "drawn", "tail", "buckets", "packed"),
     "each": ("iteration", "microbatch"),
+    "fetch": ("each", "step", "ahead"),
     "lora_item": (2, 4),
 }
 FLAGS = set(

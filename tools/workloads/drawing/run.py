@@ -28,7 +28,9 @@ class Run:
         self.workspaces = set()
         self.flights = {}
         self.sent = {}  # (microbatch, stage) -> gradient of its output
-        self.last_batch = ()
+        self.last_batch = ()  # what the variable of the loop has
+        self.coming = None  # the batch behind it, where it is there already
+        self.shapes = None  # of the iteration that comes, where they are drawn already
         self.outputs = ()  # of the last forward, where a variable of the program keeps them
         self.world, self.sharding = config["world"], config["sharding"]
         self.sharded = set()  # parameters that lie here only in part
@@ -229,10 +231,15 @@ class Run:
         self.memory.spend(sum(block[1] for block in blocks) / HOST_RATE + 10)
         return blocks
 
-    def feed(self, shape):
-        batch = self.batch(shape)
+    def hand_over(self, batch):
         self.release(self.last_batch)
         self.last_batch = batch
+
+    def feed(self, shape):
+        self.hand_over(self.batch(shape))
+
+    def fetches(self, when):
+        return self.model.feeds and self.config["fetch"] == when
 
     def slots(self, program, inputs):
         """Inputs are at the end, so that input k has slot -1 - k."""
@@ -244,7 +251,7 @@ class Run:
 
     def forward(self, microbatch, stage, shape):
         inputs = []
-        if self.model.feeds:
+        if self.fetches("each") or (self.fetches("ahead") and self.coming is None):
             self.feed(shape)
         if self.config["reference"]:
             self.look(shape)
@@ -291,6 +298,15 @@ class Run:
 
     def evaluate(self):
         """Batches forward without gradients."""
+        if self.config["fetch"] == "each":
+            self.look_at_all()
+            return
+        # What was fetched for training stays beside it.
+        trained, self.last_batch = self.last_batch, ()
+        self.look_at_all()
+        self.hand_over(trained)
+
+    def look_at_all(self):
         for shape in self.batches.evaluation():
             self.feed(shape)
             self.look(shape)
@@ -352,17 +368,29 @@ class Run:
         every = self.config[name + "_every"]
         return every and (number + 1) % every == 0
 
+    def draw_shapes(self, number):
+        shapes = self.shapes or self.batches.iteration(number)
+        self.shapes = self.batches.iteration(number + 1) if self.fetches("ahead") else None
+        return shapes
+
     def iteration(self, number):
-        shapes = self.batches.iteration(number)
+        shapes = self.draw_shapes(number)
+        if self.fetches("step"):
+            self.mark(number, pipeline.FORWARD)
+            self.hand_over([block for shape in shapes for block in self.batch(shape)])
         order = pipeline.order(len(shapes), self.model.stages, self.config["depth"])
         for kind, microbatch, stage in order:
             self.mark(number, kind)
             if kind == pipeline.FORWARD:
                 self.forward(microbatch, stage, shapes[microbatch])
+                if self.fetches("ahead"):
+                    self.coming = self.batch((shapes + self.shapes)[microbatch + 1])
             else:
                 if self.stale:
                     self.drop_gradients()
                 self.backward(microbatch, stage)
+                if self.fetches("ahead"):
+                    self.hand_over(self.coming)
         if self.config["logging_every"]:
             self.scalars.append(self.memory.alloc(4))
         if self.due("logging", number):

@@ -52,6 +52,7 @@ DEFAULTS = {
     "logging_every": 0,
     "large_at": None,
     "marks": True,
+    "fetch": "each",  # batches are made one by one, all of a step together, or one ahead
     "steps": False,  # the optimizer's steps mark, as under PyTorch; else where an iteration begins
 }
 
@@ -329,6 +330,7 @@ def habits(settings, dice):
     chance = {"decoder": 0.12, "lora": 0.25}.get(settings["family"], 0.0)
     settings.put("reference", dice.random() < chance and not apart)
     settings.put("steps", dice.random() < 0.75)
+    settings.draw("fetch", ("each", "step", "ahead"), (2, 1, 1))
 
 
 def losses(settings, dice):
