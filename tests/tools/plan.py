@@ -19,7 +19,8 @@ SLOW = "slow" in sys.argv
 sys.argv[1:] = [one for one in sys.argv[1:] if one not in ("", "slow")]  # what is left names tests
 
 # What drawn jobs were before these were drawn, for those that are such a job.
-AS_BEFORE = ("--set", "attention=fused", "--set", "loss_pieces=1", "--set", "outputs_stay=false", "--set", "steps=false")
+AS_BEFORE = ("--set", "attention=fused", "--set", "loss_pieces=1", "--set", "outputs_stay=false", "--set", "steps=false",
+             "--set", "fetch=each")
 
 # A plan in which fewer requests have a place is not followed.
 HAVE_PLACES = 15 / 16
@@ -235,7 +236,7 @@ class Plan(here.Folder):
         """On its own recording it pays; another run has other lengths, and would take 4.8 % more with it."""
         drawn = [self.path("run-%d.pickle.gz" % run) for run in range(2)]
         for run, path in enumerate(drawn):
-            here.draw(path, "--seed", "4229923840", "--set", "steps=false", "--run", run)
+            here.draw(path, "--seed", "4229923840", "--set", "steps=false", "--set", "fetch=each", "--run", run)
         plan = self.path("other.plan")
         (tried,) = self.planned(drawn[1], "-o", plan)["replayed"]
         self.assertFalse(tried["learning_is_better"])
@@ -248,7 +249,8 @@ class Plan(here.Folder):
         """What has no place is another loop's; an iteration's requests are the same each time."""
         drawn = [self.path("run-%d.pickle.gz" % run) for run in range(2)]
         for run, path in enumerate(drawn):
-            here.draw(path, "--seed", "1570696176", "--set", "batch=fixed", "--set", "steps=false", "--run", run)
+            here.draw(path, "--seed", "1570696176", "--set", "batch=fixed", "--set", "steps=false", "--set", "fetch=each",
+                      "--run", run)
         plan = self.path("other.plan")
         (tried,) = self.planned(drawn[1], "-o", plan)["replayed"]
         self.assertLess(tried["planned_share"], HAVE_PLACES)
