@@ -7,7 +7,8 @@
  *         S1, S2 reuse    a free stretch of a view that is there (views.c), or that is when a few
  *                         of its handles are exchanged (remap.c): where a new view would need no
  *                         new memory, since none that is there shows more that is free (D607)
- *         S3 stitch       whole free handles, those of the smallest runs first
+ *         S3 stitch       whole free handles, the larger ones first where these come out even
+ *                         (D637), those of the smallest runs first
  *         S4 insufficient just as many more chunks as are missing (heap_grow.c says whose); for
  *                         all of it where next to nothing is free, and then no view. What comes
  *                         from another stream may be what came the last time: S1 again (D501)
@@ -114,6 +115,8 @@ static pleat__run find_tail(const pleat__heap *heap, const pleat__free_runs *zon
 typedef struct gathering {
     pleat__heap *heap;
     uint32_t missing;
+    uint32_t chunks; /* of a handle that is gathered now, where the larger ones come first ... */
+    uint32_t next;   /* ... and of those that come next */
     pleat_result result;
 } gathering;
 
@@ -129,11 +132,43 @@ static bool gather_next(void *context, uint32_t first)
     return to->result == PLEAT_OK;
 }
 
+/* Those of one size, unless more of one than a part of a chunk would be beyond what is missing. */
+static bool gather_sized(void *context, uint32_t first)
+{
+    gathering *to = context;
+    const pleat__chunk_pool *pool = to->heap->pool;
+    uint32_t chunks = pleat__handle_chunks(pool, first);
+    if (chunks < to->chunks && chunks > to->next)
+        to->next = chunks;
+    if (chunks == to->chunks && (chunks - 1) << pool->occupancy.shift < to->missing)
+        return gather_next(to, first);
+    return true;
+}
+
+/* The larger ones first, since each is a map. Where they do not come out even nothing is gathered.
+ */
+static void gather_larger(pleat__heap *heap, uint8_t zone, gathering *whole)
+{
+    uint32_t missing = whole->missing, count = heap->gathered_count;
+    for (whole->chunks = UINT32_MAX; whole->chunks != 0 && whole->missing != 0;
+         whole->chunks = whole->next) {
+        whole->next = 0;
+        pleat__heap_each_whole(heap, zone, gather_sized, whole);
+        if (whole->result != PLEAT_OK)
+            return;
+    }
+    if (whole->missing == 0)
+        return;
+    whole->missing = missing;
+    heap->gathered_count = count;
+}
+
 /* What is found for a request. */
 typedef struct finding {
     uint32_t offset;  /* granule of what was gathered in which it begins */
     uint32_t missing; /* granules that were not found */
     pleat__supplied supplied;
+    bool maps;   /* all is free, and is about to be mapped: with few maps */
     bool least;  /* memory is short: no more is asked for than it needs */
     bool placed; /* it fits elsewhere meanwhile, and that is occupied */
 } finding;
@@ -155,6 +190,9 @@ static pleat_result gather(pleat__heap *heap, uint8_t zone_index, uint32_t granu
     }
     pleat__run tail = find_tail(heap, zone, found->missing, head);
     gathering whole = {.heap = heap, .missing = found->missing - tail.count};
+    if (found->maps)
+        gather_larger(heap, zone_index, &whole);
+    PLEAT_TRY(whole.result);
     pleat__heap_each_whole(heap, zone_index, gather_next, &whole);
     PLEAT_TRY(whole.result);
     found->missing = whole.missing;
@@ -397,7 +435,9 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     }
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     PLEAT_TRY(gather_all(heap, granules, zone, place, &found));
-    return found.placed
-               ? PLEAT_OK
-               : view_make(heap, granules, found.offset, zone, found.supplied.shared != 0, place);
+    if (found.placed)
+        return PLEAT_OK;
+    found.maps = true;
+    PLEAT_TRY(gather(heap, zone, granules, &found));
+    return view_make(heap, granules, found.offset, zone, found.supplied.shared != 0, place);
 }

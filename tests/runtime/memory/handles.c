@@ -228,6 +228,32 @@ static void handles_serve_views_and_go_back_whole(void **state)
     end(&f);
 }
 
+/* Whichever are in the smallest runs: each handle of a view is a map. */
+static void handles_in_views_are_the_larger_ones(void **state)
+{
+    (void)state;
+    fixture f;
+    job_tensor holes[6], kept[6];
+    begin(&f, 0);
+    for (int i = 0; i < 6; i++) {
+        holes[i] = job_alloc(&f.j, i < 4 ? CHUNK : BLOCK * CHUNK, 0);
+        kept[i] = job_alloc(&f.j, CHUNK, 0);
+    }
+    for (int i = 0; i < 6; i++)
+        job_free(&f.j, &holes[i]);
+    pleat_stats before = stats_of(&f);
+    job_tensor stitched = job_alloc(&f.j, 2ull * BLOCK * CHUNK, 0);
+    pleat_stats after = stats_of(&f);
+    assert_int_equal(after.stitched, before.stitched + 1);
+    assert_int_equal(after.physical_bytes, before.physical_bytes);
+    assert_true(after.driver_calls - before.driver_calls <= 4); /* two maps, and access */
+    job_free(&f.j, &stitched);
+    for (int i = 0; i < 6; i++)
+        job_free(&f.j, &kept[i]);
+    assert_int_equal(f.j.errors, 0);
+    end(&f);
+}
+
 /* A handle of which something is in use stays, the others go. */
 static void handles_in_use_stay(void **state)
 {
@@ -459,6 +485,7 @@ int main(void)
         cmocka_unit_test(handles_become_smaller_near_the_budget),
         cmocka_unit_test(handles_use_the_budget_to_its_end),
         cmocka_unit_test(handles_serve_views_and_go_back_whole),
+        cmocka_unit_test(handles_in_views_are_the_larger_ones),
         cmocka_unit_test(handles_in_use_stay),
         cmocka_unit_test(handles_freed_downwards_are_one_hole),
         cmocka_unit_test(handles_survive_every_failing_verb),
