@@ -8,7 +8,8 @@
  * thread. Now and then another stream verifies it too, after an event, and record_stream says so.
  * Kernels that only spin put the streams far behind the threads, and more is asked for than the
  * budget holds, so that memory goes from stream to stream. `careless` leaves record_stream out and
- * must find damage: the proof that the test would see it.
+ * must find damage: the proof that the test would see it. It runs `native` alone, which unmaps
+ * nothing: to use what is unmapped is a fault of the GPU, behind which a process can do no more.
  *
  * Runs on the machine's driver, or on the tests' own libcuda, whose kernels are done when they are
  * launched; there it covers the runtime's side only, and is short.
@@ -196,16 +197,11 @@ static void streams_reuse_no_byte_too_early(void **state)
 {
     static const char *const policies[] = {"native", "expandable", "gmlake", "pleat"};
     (void)state;
-    uint64_t damaged = 0;
-    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+    size_t count = b.careless ? 1 : sizeof policies / sizeof *policies;
+    for (size_t i = 0; i < count; i++) {
         run(policies[i]);
-        uint64_t wrong = finish(policies[i]);
-        damaged += wrong != 0;
-        if (!b.careless)
-            assert_int_equal(wrong, 0);
+        assert_true((finish(policies[i]) != 0) == b.careless);
     }
-    if (b.careless)
-        assert_true(damaged > 0);
 }
 
 static int set_up(void **state)
