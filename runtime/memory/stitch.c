@@ -168,7 +168,7 @@ typedef struct finding {
     uint32_t offset;  /* granule of what was gathered in which it begins */
     uint32_t missing; /* granules that were not found */
     pleat__supplied supplied;
-    bool maps;   /* all is free, and is about to be mapped: with few maps */
+    bool maps;   /* what is gathered is mapped if it is enough: with few maps */
     bool least;  /* memory is short: no more is asked for than it needs */
     bool placed; /* it fits elsewhere meanwhile, and that is occupied */
 } finding;
@@ -423,6 +423,7 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
 {
     finding found = {0};
     PLEAT_TRY(gather(heap, zone, granules, &found));
+    found.maps = true; /* what is gathered from now on */
     if (may_be_there(heap, zone, &found)) {
         pleat_result result = use_a_view(heap, granules, zone, place);
         if (result != PLEAT_E_NOT_FOUND)
@@ -435,9 +436,7 @@ pleat_result pleat__stitch(pleat__heap *heap, uint32_t granules, uint8_t zone, p
     }
     PLEAT_TRY(pleat__gate_turn(heap->pool->gate));
     PLEAT_TRY(gather_all(heap, granules, zone, place, &found));
-    if (found.placed)
-        return PLEAT_OK;
-    found.maps = true;
-    PLEAT_TRY(gather(heap, zone, granules, &found));
-    return view_make(heap, granules, found.offset, zone, found.supplied.shared != 0, place);
+    return found.placed
+               ? PLEAT_OK
+               : view_make(heap, granules, found.offset, zone, found.supplied.shared != 0, place);
 }
