@@ -92,27 +92,31 @@ class Attributes(Store):
         return Attributes(self.store, self.is_looked_at, passes=True)
 
 
-class Drawn:
+class Alone:
+    """What is put back by itself, and has no tensors in it."""
+
+    def parts(self):
+        return ()
+
+    def replace(self, others):
+        pass
+
+
+class Drawn(Alone):
     """Where the random numbers of a torch.Generator, or of a random.Random, were."""
 
     def __init__(self, generator):
         self.generator = generator
         self.state = generator.getstate() if isinstance(generator, random.Random) else generator.get_state()
 
-    def parts(self):
-        return ()
-
     def put(self):
         (self.generator.setstate if isinstance(self.generator, random.Random) else self.generator.set_state)(self.state)
-
-    def replace(self, others):
-        pass
 
     def again(self):
         return Drawn(self.generator)
 
 
-class Random:
+class Random(Alone):
     """Where Python's and numpy's were."""
 
     def __init__(self):
@@ -121,9 +125,6 @@ class Random:
         if numpy is not None:
             kind, keys, *more = numpy.random.get_state()
             self.numpy = kind, keys.tolist(), *more
-
-    def parts(self):
-        return ()
 
     def is_same(self):
         now = Random()
@@ -134,29 +135,20 @@ class Random:
         if self.numpy is not None:
             sys.modules["numpy"].random.set_state(self.numpy)
 
-    def replace(self, others):
-        pass
-
     def again(self):
         return Random()
 
 
-class Trained:
+class Trained(Alone):
     """Which of these weights had gradients to come."""
 
     def __init__(self, weights):
         self.then = [(one, one.requires_grad) for one in weights]
 
-    def parts(self):
-        return ()
-
     def put(self):
         for one, was in self.then:
             if one.requires_grad is not was and one.is_leaf:
                 one.requires_grad_(was)
-
-    def replace(self, others):
-        pass
 
     def again(self):
         return Trained([one for one, _ in self.then])
