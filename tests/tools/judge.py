@@ -7,6 +7,7 @@ HARD; what falls short of others is printed. Without it only the judge itself is
 """
 
 import argparse
+import collections
 import json
 import os
 import sys
@@ -113,6 +114,15 @@ class Rules(unittest.TestCase):
         self.assertTrue(short([much], "driver").holds)
         most = answer("most", planned={"driver_share": 0.016})
         self.assertFalse(short([*some, most], "driver").holds)
+
+    def test_late_iterations_have_figures_where_there_are_any(self):
+        tallied = {"driver_seconds": 3e-3, "mapper_driver_seconds": 0.0}
+        timed = {"seconds": 1.0, "median_ns": 1, "p999_ns": 2}
+        result = collections.defaultdict(int, steady_iteration=tallied, first_iterations=[tallied], processor=timed,
+                                         steady_processor=timed, longest_calls_ns=[3, 2, 1])
+        self.assertIsNone(trials.take(result)["late_driver_share"])
+        result.update(late_iterations=10, late_driver_seconds=0.02, late_recorded_seconds=4.0)
+        self.assertEqual(trials.take(result)["late_driver_share"], 0.005)
 
     def test_a_refusal_is_told(self):
         self.assertFalse(short([answer(planned={"ended": False})], "refused").holds)

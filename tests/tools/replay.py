@@ -199,7 +199,14 @@ class Replay(unittest.TestCase):
             ran = run("replay", job, "--json")
             self.assertEqual(ran.returncode, 0, ran.stderr)
             # One schedule at a time: each visit learns its shape from two iterations.
-            self.assertGreaterEqual(json.loads(ran.stdout)["late_planned_share"], 0.9)
+            told = json.loads(ran.stdout)
+            self.assertGreaterEqual(told["late_planned_share"], 0.9)
+            # The iterations from the 31st on are a part of the steady ones, by time and by calls.
+            self.assertEqual(told["late_iterations"], told["iterations"] - 30)
+            share = told["late_iterations"] / told["steady_iterations"]
+            self.assertAlmostEqual(told["late_recorded_seconds"] / told["steady_recorded_seconds"], share, delta=0.1)
+            self.assertLessEqual(told["late_driver_seconds"],
+                                 told["steady_driver_seconds"] + told["steady_mapper_driver_seconds"])
 
     def test_says_what_calls_take_of_the_processor(self):
         result = self.replay("--policy", "native")

@@ -36,6 +36,8 @@ def take(result):
         "driver_aside_ms": 1e3 * one["mapper_driver_seconds"],
         "driver_job_ms": 1e3 * sum(one["driver_seconds"] for one in result["first_iterations"]),
         "driver_share": per(driver + aside, result["steady_recorded_seconds"]),
+        "late_driver_share": per(result["late_driver_seconds"], result["late_recorded_seconds"])
+                             if result.get("late_iterations") else None,
         "recorded_seconds": result["recorded_seconds"],
         "processor_seconds": whole["seconds"],
         "processor_ms": 1e3 * per(steady["seconds"], result["steady_iterations"]),

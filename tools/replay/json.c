@@ -104,6 +104,8 @@ void replay_json(json_writer *json, const replay_result *r)
         json_uint(json, "late_iterations", r->late_iterations);
         json_uint(json, "late_driver_calls", r->late_driver_calls);
         json_double(json, "late_planned_share", r->late_planned_share);
+        json_double(json, "late_driver_seconds", r->late_driver_ns * 1e-9);
+        json_double(json, "late_recorded_seconds", r->late_recorded_seconds);
     }
     json_uint(json, "instances", r->stats.instances);
     json_uint(json, "instance_maps", r->stats.instance_maps);

@@ -36,6 +36,7 @@ typedef struct samples {
 typedef struct tally {
     pleat_stats stats;
     uint64_t driver_ns, mapper_ns; /* modelled; host backend */
+    uint64_t time_us;              /* of the recording */
 } tally;
 
 typedef struct pass {
@@ -58,8 +59,8 @@ typedef struct pass {
     samples allocs, frees;
     samples calls; /* both, of this iteration */
     uint64_t verbs_begun_ns, mark_ns;
-    call_times times;            /* of calls and marks */
-    uint64_t time_us, steady_us; /* of the recording: now, and at the start of the steady part */
+    call_times times; /* of calls and marks */
+    uint64_t time_us; /* of the recording, now */
     char phase[256];
     uint32_t next_mark;
     /* When the iteration began, the steady part, the 31st iteration, and at the last mark. */
@@ -78,7 +79,7 @@ static double quantile(const samples *of, double share)
 
 static tally tally_now(const pass *p)
 {
-    tally now = {.stats = pleat_stats_of(p->runtime)};
+    tally now = {.stats = pleat_stats_of(p->runtime), .time_us = p->time_us};
     if (p->on_host && pleat__host_modelled_ns(&p->vmm, &now.driver_ns, &now.mapper_ns) != PLEAT_OK)
         now.driver_ns = now.mapper_ns = 0;
     return now;
@@ -145,7 +146,6 @@ static pleat_result begin_iteration(pass *p)
         p->allocs.steady = p->allocs.count;
         p->frees.steady = p->frees.count;
         p->times.steady = p->times.count;
-        p->steady_us = p->time_us;
         p->steady_begun = now;
         p->result->peak_live_bytes = p->peak_live;
         p->result->peak_physical_bytes = now.stats.peak_physical_bytes;
@@ -376,6 +376,11 @@ static double planned_between(const tally *begun, const tally *ended)
                  to->requests - from->requests);
 }
 
+static double seconds_between(const tally *begun, const tally *ended)
+{
+    return (double)(ended->time_us - begun->time_us) * 1e-6;
+}
+
 /* What iterations came to on average, up to the mark that ends the last whole one: what lies behind
  * that is part of one, or all of one that nothing says the end of. */
 static void take_iteration_figures(pass *p, const tally *end)
@@ -395,6 +400,8 @@ static void take_iteration_figures(pass *p, const tally *end)
     r->late_iterations = r->iterations - LATE;
     r->late_driver_calls = late.driver_calls + late.mapper_calls;
     r->late_planned_share = planned_between(&p->late_begun, whole_end);
+    r->late_driver_ns = late.driver_ns + late.mapper_ns;
+    r->late_recorded_seconds = seconds_between(&p->late_begun, whole_end);
 }
 
 static void take_steady_figures(pass *p, const tally *end)
@@ -415,7 +422,7 @@ static void take_steady_figures(pass *p, const tally *end)
     r->steady_streams_ordered = to->streams_ordered - from->streams_ordered;
     r->steady_driver_ns = all.driver_ns;
     r->steady_mapper_ns = all.mapper_ns;
-    r->steady_recorded_seconds = (double)(p->time_us - p->steady_us) * 1e-6;
+    r->steady_recorded_seconds = seconds_between(&p->steady_begun, end);
     take_iteration_figures(p, end);
 }
 
@@ -521,7 +528,7 @@ static pleat_result run_pass(const replay_script *s, const replay_options *optio
               .tells = !options->no_marks,
               .marks = s->marked || !options->own_marks,
               .time_us = first_time(s),
-              .steady_us = first_time(s)};
+              .steady_begun.time_us = first_time(s)};
     pleat_runtime_options runtime = {.size = sizeof runtime,
                                      .policy = options->policy,
                                      .plan = options->plan,
