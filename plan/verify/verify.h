@@ -1,7 +1,7 @@
 /*
  * verify.h: what the verifier's files share. verify.c proves the plan's shape and that it fits a
- * trace; sweep.c proves that nothing is in each other's way, reuse.c that reusable space is. None
- * uses anything of the planner's.
+ * trace; sweep.c proves that nothing is in each other's way. Neither uses anything of the
+ * planner's.
  */
 #ifndef PLEAT_PLAN_VERIFY_VERIFY_H
 #define PLEAT_PLAN_VERIFY_VERIFY_H
@@ -17,9 +17,5 @@ static inline uint64_t pleat__placed_size(const pleat__slot *slot)
 /* Overlaps in physical bytes: of slots and lanes that are live together, and of streams. The plan's
  * shape holds. PLEAT_E_VERIFY, PLEAT_E_NO_MEMORY. */
 PLEAT_NODISCARD pleat_result pleat__verify_sweep(const pleat_plan *plan, pleat__arena *scratch);
-
-/* V9, of a plan whose slots' places hold. PLEAT_E_VERIFY, PLEAT_E_INPUT, PLEAT_E_LIMIT,
- * PLEAT_E_NO_MEMORY. */
-PLEAT_NODISCARD pleat_result pleat__verify_reuse(const pleat_plan *plan, pleat__arena *scratch);
 
 #endif

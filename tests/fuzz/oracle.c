@@ -169,36 +169,6 @@ static void check_pairs(const tenants *t)
                                  t->all[k].pieces[q]);
 }
 
-/* Reusable space is clear of what lives with any request of its window; bytes of the window. */
-static void check_stretch(const pleat_plan *plan, const pleat__reusable *row,
-                          const pleat__slot *dynamic)
-{
-    tenant with = {.what = "window", .index = row->window};
-    bool wraps = dynamic->free_at == PLEAT__NEVER;
-    live_in_steady(plan, &with, dynamic->alloc_at, dynamic->free_at, wraps);
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
-        const pleat__slot *slot = &plan->steady.slots[i];
-        tenant own = {.what = "steady", .index = i};
-        if (slot->class == PLEAT__CLASS_DYNAMIC || slot->place == PLEAT__NOWHERE || slot->size == 0)
-            continue;
-        live_in_steady(plan, &own, slot->alloc_at, slot->free_at,
-                       slot->free_at == PLEAT__NEVER || slot->class == PLEAT__CLASS_PERSISTENT);
-        FUZZ_CHECK(!live_together(&with, &own) || slot->place >= row->place + row->bytes ||
-                       slot->place + slot->size <= row->place,
-                   "steady %u has bytes of window %u", i, row->window);
-    }
-}
-
-static void check_reuse(const pleat_plan *plan)
-{
-    uint64_t looks = (uint64_t)plan->steady.slot_count * plan->steady.slot_count;
-    for (uint32_t r = 0; r < plan->reusable_count && looks * plan->reusable_count < 1u << 20; r++)
-        for (uint32_t i = 0; i < plan->steady.slot_count; i++)
-            if (plan->steady.slots[i].class == PLEAT__CLASS_DYNAMIC &&
-                plan->steady.slots[i].window == plan->reusable[r].window)
-                check_stretch(plan, &plan->reusable[r], &plan->steady.slots[i]);
-}
-
 void oracle_check(const pleat_plan *plan)
 {
     static tenants t;
@@ -210,7 +180,6 @@ void oracle_check(const pleat_plan *plan)
     add_lanes(&t);
     if (!t.too_many)
         check_pairs(&t);
-    check_reuse(plan);
 }
 
 static void check_instance(const pleat_plan *plan, pleat__fraction x, uint32_t how)

@@ -585,43 +585,6 @@ static void reuse_is_kept_in_the_file(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void reuse_that_overlaps_is_refused(void **state)
-{
-    (void)state;
-    pleat_plan *plan = contiguous_plan();
-    uint32_t from, until;
-    assert_ok(pleat_plan_verify(plan, NULL));
-    pleat__reusable *row = &plan->reusable[0], kept = *row;
-    const uint32_t last = plan->reusable[plan->reusable_count - 1].window;
-    test_find_span(plan, row->window, &from, &until);
-    for (uint32_t i = 0; i < plan->steady.slot_count; i++) {
-        const pleat__slot *slot = &plan->steady.slots[i];
-        bool lives = false;
-        for (uint32_t at = from; at < until; at++)
-            lives |= test_lives_at(slot, at);
-        if (slot->class == PLEAT__CLASS_DYNAMIC || slot->place == PLEAT__NOWHERE || !lives)
-            continue;
-        row->place = slot->place;
-        assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
-    }
-    *row = kept;
-    row->bytes = plan->virtual_bytes;
-    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
-    *row = kept;
-    row->window = plan->steady.slot_count; /* behind the next one's */
-    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
-    *row = kept;
-    plan->reusable[plan->reusable_count - 1].window = 2 * plan->steady.slot_count;
-    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_VERIFY);
-    assert_non_null(strstr(pleat_last_error()->text, "which has no requests"));
-    plan->reusable[plan->reusable_count - 1].window = UINT32_MAX;
-    assert_result(pleat_plan_verify(plan, NULL), PLEAT_E_INPUT);
-    plan->reusable[plan->reusable_count - 1].window = last;
-    *row = kept;
-    assert_ok(pleat_plan_verify(plan, NULL));
-    pleat_plan_free(plan);
-}
-
 /* What is live at once in a trace is bounded, but another iteration's sizes may come together. */
 static void lanes_that_overflow_are_refused(void **state)
 {
@@ -707,7 +670,6 @@ int main(void)
         cmocka_unit_test(lanes_hold_recorded_jobs),
         cmocka_unit_test(reuse_holds_requests_of_a_job),
         cmocka_unit_test(reuse_is_kept_in_the_file),
-        cmocka_unit_test(reuse_that_overlaps_is_refused),
     };
     return cmocka_run_group_tests_name("lanes", tests, open_arena, close_arena);
 }

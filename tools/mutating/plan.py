@@ -190,6 +190,6 @@ MUTANTS = (
     ("proof-streams", "requests of different streams share no byte at any time (V7)",
      "plan/verify/sweep.c", "if (rival != NULL && rival->bytes.end > next->bytes.begin)",
      "if (rival != NULL && rival->bytes.end > next->bytes.end)", "plan_verify"),
-    ("proof-reuse", "reusable space has no byte of a request that wraps around (V9)",
-     "plan/verify/reuse.c", "ranges[1] = (pleat__range){0, slot->free_at};", "ranges[1] = (pleat__range){0, 0};", "plan_reuse"),
+    ("proof-reuse", "reusable space is of a plan of one stream (V9)",
+     "plan/verify/verify.c", "plan->reusable_count != 0 && plan->stream_count > 1", "false", "plan_reuse"),
 )
