@@ -61,9 +61,7 @@ static uint32_t uses_of(const pleat__remat_state *run, const pleat__operation *o
 /* The memory that result `i` of a mutation may take over; PLEAT__REMAT_NONE: none. */
 static uint32_t taken_over(const pleat__remat_state *run, const pleat__operation *o, uint32_t i)
 {
-    bool copies = run->options->policy < PLEAT__REMAT_COOP ||
-                  (run->options->without & PLEAT__REMAT_NO_IN_PLACE) != 0;
-    if (copies || o->step->kind != PLEAT__OPERATOR_LOG_MUTATE)
+    if (run->options->policy < PLEAT__REMAT_COOP || o->step->kind != PLEAT__OPERATOR_LOG_MUTATE)
         return PLEAT__REMAT_NONE;
     uint32_t argument = o->step->written[i], to = run->values[o->first + i].memory;
     uint32_t from = run->values[o->arguments[argument]].memory;

@@ -32,8 +32,7 @@ static void use(pleat__remat_state *run, uint64_t bytes)
 static pleat_result take_hole(pleat__remat_state *run, uint64_t bytes, bool cheap,
                               pleat__remat_place *place)
 {
-    bool coop = run->options->policy >= PLEAT__REMAT_COOP;
-    bool right = coop && cheap && (run->options->without & PLEAT__REMAT_NO_PARTITION) == 0;
+    bool right = cheap && run->options->policy >= PLEAT__REMAT_COOP;
     size_t block = pleat__remat_pool_find(&run->pool, bytes);
     if (block == run->pool.count)
         return PLEAT_OK;

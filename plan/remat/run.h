@@ -30,18 +30,10 @@ typedef struct pleat__remat_ground {
     uint64_t (*clock_ns)(void *self);
 } pleat__remat_ground;
 
-/* Parts of Coop's that can be left out, to see what each is worth. */
-enum {
-    PLEAT__REMAT_NO_PARTITION = 1u
-                                << 0, /* all tensors from the left, not the cheap from the right */
-    PLEAT__REMAT_NO_IN_PLACE = 1u << 1, /* a mutation copies */
-};
-
 typedef struct pleat__remat_options {
     pleat__remat_policy policy;
     uint64_t budget_bytes;
     bool fungible;                  /* dtr only */
-    uint32_t without;               /* PLEAT__REMAT_NO_* */
     pleat__remat_weighing weighing; /* PLEAT__REMAT_BY_SUM but for stitched */
     bool chunks;                    /* stitched only: whole chunks from anywhere are mapped */
     uint64_t chunk_bytes;           /* what is mapped at once: a power of two, at least 2 MiB */

@@ -161,7 +161,6 @@ class Options(unittest.TestCase):
             ("plan a -o b.plan -o c.plan", "--output is given twice, 'b.plan' and 'c.plan': one is written"),
             ("plan a --dump b --output c --dump c", "--dump is given twice, 'b' and 'c'"),
             ("replay a --dump b --dump b", "--dump is given twice, 'b' and 'b'"),
-            ("remat a -p dtr --without partition", "--without leaves out a part of coop or stitched, not of 'dtr'"),
             ("remat a -p coop --chunk 4MiB", "--chunk is what stitched maps, 'coop' maps nothing"),
             ("plan a b --no-recipe", "--no-recipe is for one trace of one size"),
             ("plan a --x 2 --no-recipe", "--no-recipe is for one trace of one size"),

@@ -22,7 +22,6 @@ static const double ratios[] = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3};
 typedef struct options {
     const char *log;
     const char *policy;
-    const char *without;
     double budget;
     double times;
     uint64_t chunk_bytes;
@@ -62,14 +61,10 @@ static pleat__remat_options run_options(const job *j, pleat__remat_policy policy
     uint64_t budget = (uint64_t)((double)j->peak_bytes * ratio);
     uint64_t pool = budget > j->log.constant_bytes ? budget - j->log.constant_bytes : 0;
     uint64_t chunk = j->o->chunk_bytes != 0 ? j->o->chunk_bytes : chunk_for(pool);
-    bool whole = j->o->without == NULL;
     return (pleat__remat_options){
         .policy = policy,
         .budget_bytes = budget,
         .fungible = j->o->fungible,
-        .without = whole                                    ? 0
-                   : strcmp(j->o->without, "in-place") == 0 ? PLEAT__REMAT_NO_IN_PLACE
-                                                            : PLEAT__REMAT_NO_PARTITION,
         .chunk_bytes = chunk,
         .map_ns = remat_map_ns(chunk),
         .overhead_most = j->o->times,
@@ -317,11 +312,6 @@ static int remat(const options *o)
     return result == PLEAT_OK ? CLI_DONE : cli_failed("remat", result);
 }
 
-static bool is_run(const options *o, const char *policy)
-{
-    return o->policy == NULL || strcmp(o->policy, policy) == 0;
-}
-
 static int check(const options *o)
 {
     bool power = (o->chunk_bytes & (o->chunk_bytes - 1)) == 0;
@@ -329,10 +319,7 @@ static int check(const options *o)
         return cli_bad_use("remat", "--chunk: a power of two is wanted: 2MiB, 4MiB, ...");
     if (o->fungible && o->policy != NULL && strcmp(o->policy, "dtr") != 0)
         return cli_bad_use("remat", "--fungible has no addresses, which '%s' looks at", o->policy);
-    if (o->without != NULL && !is_run(o, "coop") && !is_run(o, "stitched"))
-        return cli_bad_use("remat", "--without leaves out a part of coop or stitched, not of '%s'",
-                           o->policy);
-    if (o->chunk_bytes != 0 && !is_run(o, "stitched"))
+    if (o->chunk_bytes != 0 && o->policy != NULL && strcmp(o->policy, "stitched") != 0)
         return cli_bad_use("remat", "--chunk is what stitched maps, '%s' maps nothing", o->policy);
     return CLI_GO_ON;
 }
@@ -348,8 +335,6 @@ int cli_remat(int argc, char **argv)
                     "find the smallest budget that at most doubles the time, too"),
         OPTION_FLAG('\0', "fungible", &o.fungible,
                     "dtr without addresses: any free bytes will do, as in its own simulator"),
-        OPTION_CHOICE('\0', "without", &o.without, "PART", "partition|in-place",
-                      "leave a part of coop's and stitched's out: partition, in-place"),
         OPTION_BYTES('\0', "chunk", &o.chunk_bytes, "SIZE", CLI_LEAST_MEMORY,
                      "what stitched maps at once (1/1024 of the budget, 2MiB to 32MiB)"),
         OPTION_NUMBER('\0', "times", &o.times, "N", 1, 1000,
