@@ -4,7 +4,6 @@
  *
  * Built with cc plan.c $(pkg-config --cflags --libs pleat)
  */
-#include <math.h>
 #include <pleat/plan.h>
 #include <pleat/trace.h>
 #include <stdio.h>
@@ -28,7 +27,7 @@ int main(int argc, char **argv)
                 pleat_last_error()->text);
         return 1;
     }
-    pleat_plan_options options = {.size = sizeof options, .seconds = NAN};
+    pleat_plan_options options = {.size = sizeof options};
     if (pleat_plan_make(trace, &options, &plan) != PLEAT_OK)
         return failed();
     if (pleat_plan_write(plan, argv[2]) != PLEAT_OK)

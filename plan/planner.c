@@ -4,7 +4,6 @@
 #include <plan/planner.h>
 
 #include <internal/error.h>
-#include <internal/format.h>
 #include <plan/base/options.h>
 #include <plan/fold/handover.h>
 #include <plan/fold/handover_table.h>
@@ -15,6 +14,7 @@
 #include <plan/sizes/planner.h>
 #include <plan/stweaver/reuse.h>
 #include <plan/stweaver/windows.h>
+#include <stdio.h>
 #include <string.h>
 
 struct planning {
@@ -35,8 +35,7 @@ static pleat_result read_options(struct planning *planning, const pleat_plan_opt
     PLEAT_TRY(pleat__plan_options_read(options, &planning->options));
     if (!pleat__algorithm_find(planning->options.algorithm, &planning->algorithms))
         return pleat__fail(PLEAT_E_INVALID,
-                           "no algorithm '%s': auto, size, lifetime, sweep, stweaver or "
-                           "search",
+                           "no algorithm '%s': auto, size, lifetime, sweep or stweaver",
                            planning->options.algorithm);
     return PLEAT_OK;
 }
@@ -45,9 +44,8 @@ static pleat_result note_options(struct planning *planning)
 {
     const pleat_plan_options *o = &planning->options;
     char text[256];
-    int length = pleat__format(text, sizeof text, "algorithm=%s chunk=%llu seconds=%.9g fold=%s",
-                               o->algorithm, (unsigned long long)o->chunk_bytes, o->seconds,
-                               o->no_fold ? "no" : "yes");
+    int length = snprintf(text, sizeof text, "algorithm=%s chunk=%llu fold=%s", o->algorithm,
+                          (unsigned long long)o->chunk_bytes, o->no_fold ? "no" : "yes");
     planning->plan->options = pleat__arena_alloc(planning->plan->arena, (size_t)length + 1);
     if (planning->plan->options == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for a plan");
@@ -64,11 +62,7 @@ static bool is_for_stweaver(const pleat_plan_options *options)
 static pleat_result place(struct planning *planning, uint64_t *places)
 {
     pleat__plan_step(planning->watch, "place");
-    /* A better contiguous placement makes no better fold (docs/decisions.md, D510): it is searched
-     * for where it is the layout. */
-    double seconds = planning->options.no_fold ? planning->options.seconds : 0;
     pleat__place_options options = {.chunk_bytes = planning->options.chunk_bytes,
-                                    .work = (uint64_t)(seconds * PLEAT__WORK_PER_SECOND),
                                     .algorithms = planning->algorithms};
     pleat__place_report report;
     PLEAT_TRY(

@@ -32,10 +32,8 @@ typedef struct pleat_plan pleat_plan;
 typedef struct pleat_plan_options {
     uint32_t size;         /* sizeof(pleat_plan_options) */
     const char *algorithm; /* NULL: "auto". Of contiguous placement: "size", "lifetime",
-                              "sweep", "stweaver"; "search" with no_fold alone */
+                              "sweep", "stweaver" */
     uint64_t chunk_bytes;  /* 0: 2 MiB */
-    double seconds;        /* of search for a lower placement, with no_fold alone; 0: one pass.
-                              Not a number: the default */
     int no_fold;           /* contiguous placement only */
     uint32_t device;       /* whose requests; 0 also stands for a trace's only device */
     int no_recipe;         /* lanes for sizes that differ, also where they follow a number */

@@ -273,14 +273,14 @@ bool pleat__gaps_highest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, u
     return false;
 }
 
-bool pleat__gaps_tightest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, uint64_t *place)
+bool pleat__gaps_tightest(pleat__gaps *gaps, uint64_t size, uint64_t *place)
 {
     uint64_t best = UINT64_MAX;
-    for (uint32_t b = 0; b < gaps->block_count && gaps->blocks[b].first < cap; b++) {
+    for (uint32_t b = 0; b < gaps->block_count; b++) {
         if (gaps->blocks[b].largest < size)
             continue;
         const pleat__range *range = ranges_of(gaps, b), *end = range + gaps->blocks[b].count;
-        for (; range < end && range->begin < cap; range++)
+        for (; range < end; range++)
             if (range->end - range->begin >= size && range->end - range->begin - size < best) {
                 best = range->end - range->begin - size;
                 *place = range->begin;

@@ -54,9 +54,9 @@ PLEAT_NODISCARD pleat_result pleat__gaps_take(pleat__gaps *gaps, pleat__range ra
 bool pleat__gaps_lowest(pleat__gaps *gaps, uint64_t size, uint64_t *place);
 bool pleat__gaps_highest(pleat__gaps *gaps, uint64_t size, uint64_t *place);
 /* The highest place that ends at or below `cap`; and the place in the smallest range of at least
- * `size` that begins below `cap`, the lowest of equals. */
+ * `size`, the lowest of equals. */
 bool pleat__gaps_highest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, uint64_t *place);
-bool pleat__gaps_tightest_below(pleat__gaps *gaps, uint64_t size, uint64_t cap, uint64_t *place);
+bool pleat__gaps_tightest(pleat__gaps *gaps, uint64_t size, uint64_t *place);
 /* The lowest free part of the range; false: nothing of it is free. */
 bool pleat__gaps_part(pleat__gaps *gaps, pleat__range range, pleat__range *part);
 /* All of the range is free. */

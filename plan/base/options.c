@@ -5,12 +5,9 @@
 
 #include <internal/error.h>
 #include <internal/sized.h>
-#include <math.h>
 #include <plan/base/plan.h>
 
 #define DEFAULT_CHUNK_BYTES (2u << 20)
-#define DEFAULT_SECONDS     0.5
-#define MOST_SECONDS        86400.0
 
 static pleat_result check(const pleat_plan_options *options)
 {
@@ -18,21 +15,16 @@ static pleat_result check(const pleat_plan_options *options)
         return pleat__fail(PLEAT_E_INVALID,
                            "chunks of %llu bytes: a multiple of %u up to 1 TiB is wanted",
                            (unsigned long long)options->chunk_bytes, PLEAT__ALIGNMENT);
-    if (!(options->seconds >= 0 && options->seconds <= MOST_SECONDS))
-        return pleat__fail(PLEAT_E_INVALID, "%g seconds of search: 0 to %g are possible",
-                           options->seconds, MOST_SECONDS);
     return PLEAT_OK;
 }
 
 pleat_result pleat__plan_options_read(const pleat_plan_options *options, pleat_plan_options *out)
 {
-    *out = (pleat_plan_options){.seconds = NAN};
+    *out = (pleat_plan_options){0};
     PLEAT_TRY(pleat__read_sized("pleat_plan_options", options, sizeof *out, out, sizeof *out));
     if (out->algorithm == NULL)
         out->algorithm = "auto";
     if (out->chunk_bytes == 0)
         out->chunk_bytes = DEFAULT_CHUNK_BYTES;
-    if (isnan(out->seconds))
-        out->seconds = DEFAULT_SECONDS;
     return check(out);
 }

@@ -26,8 +26,7 @@
 #include <plan/base/plan.h>
 #include <plan/place/place.h>
 
-#define PLEAT__NO_CHUNK        UINT32_MAX
-#define PLEAT__WORK_PER_SECOND 100000000u
+#define PLEAT__NO_CHUNK UINT32_MAX
 
 /* What a layout takes of the driver and the host: a map costs 4 KiB of host memory and a call of
  * the driver, a chunk is worth 512 of them. */

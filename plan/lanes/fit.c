@@ -12,7 +12,7 @@
  * has no end. */
 static pleat_result take_tightest(pleat__gaps *gaps, uint64_t size, uint64_t *place)
 {
-    PLEAT_CHECK(pleat__gaps_tightest_below(gaps, size, UINT64_MAX, place));
+    PLEAT_CHECK(pleat__gaps_tightest(gaps, size, place));
     return pleat__gaps_take(gaps, (pleat__range){*place, *place + size});
 }
 

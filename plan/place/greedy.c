@@ -14,7 +14,6 @@
 #include <internal/error.h>
 #include <plan/base/quantiles.h>
 #include <plan/base/sort.h>
-#include <string.h>
 
 /* Work that one order, and all sweeps together, may take, whatever the size. */
 #define ORDER_BUDGET(count) (4000000u + 120u * (uint64_t)(count))
@@ -66,12 +65,7 @@ static pleat_result place_by(pleat__placing *placing, pleat__algorithm algorithm
     if (result == PLEAT_OK)
         result = pleat__timeline_create(&timeline, strip, placing->trial);
     if (result == PLEAT_OK)
-        result = pleat__timeline_run(&timeline, sequence, UINT64_MAX, ORDER_BUDGET(strip->count),
-                                     height);
-    if (result == PLEAT_OK && *height < placing->sequence_height) {
-        placing->sequence_height = *height;
-        memcpy(placing->sequence, sequence, strip->count * sizeof *sequence);
-    }
+        result = pleat__timeline_run(&timeline, sequence, ORDER_BUDGET(strip->count), height);
     if (result == PLEAT_OK)
         pleat__placing_offer(placing, algorithm, *height);
     *work += timeline.work;
@@ -112,23 +106,10 @@ static pleat_result sweep_once(pleat__placing *placing, uint32_t long_life, bool
                                uint64_t *height)
 {
     const pleat__strip *strip = placing->strip;
-    for (uint32_t i = 0; i < strip->count; i++)
-        placing->trial_reach[i] = pleat__span_life(strip, &strip->spans[i]) >= long_life
-                                      ? PLEAT__REACH_LOW
-                                      : PLEAT__REACH_HIGH;
-    pleat__strip_sweep_options options = {.backward = backward,
-                                          .cap = strip->floor,
-                                          .limit = placing->sweep_height,
-                                          .reach = placing->trial_reach};
+    const pleat__strip_sweep_options options = {
+        .backward = backward, .limit = placing->height, .long_life = long_life};
     uint64_t reached;
     PLEAT_TRY(pleat__strip_sweep(strip, &options, &placing->gaps, placing->trial, &reached));
-    if (reached < placing->sweep_height) {
-        uint8_t *swap = placing->reach;
-        placing->reach = placing->trial_reach;
-        placing->trial_reach = swap;
-        placing->backward = backward;
-        placing->sweep_height = reached;
-    }
     *height = reached < *height ? reached : *height;
     pleat__placing_offer(placing, PLEAT__ALGORITHM_sweep, reached);
     return PLEAT_OK;

@@ -27,7 +27,6 @@ static const struct {
     {PLEAT__ALGORITHM_size, 500000, pleat__place_size},
     {PLEAT__ALGORITHM_lifetime, 100000, pleat__place_lifetime},
     {PLEAT__ALGORITHM_stweaver, 15000, pleat__place_stweaver},
-    {PLEAT__ALGORITHM_search, UINT32_MAX, pleat__place_search},
 };
 #define STEPS (sizeof steps / sizeof *steps)
 
@@ -175,13 +174,8 @@ static pleat_result placing_create(pleat__placing *placing, const pleat__strip *
                                    const pleat__place_options *options)
 {
     uint64_t count = strip->count;
-    *placing = (pleat__placing){.strip = strip,
-                                .arena = strip->arena,
-                                .height = UINT64_MAX,
-                                .sweep_height = UINT64_MAX,
-                                .sequence_height = UINT64_MAX,
-                                .search_work = options->work,
-                                .enough = strip->floor};
+    *placing = (pleat__placing){
+        .strip = strip, .arena = strip->arena, .height = UINT64_MAX, .enough = strip->floor};
     uint64_t close = strip->floor + strip->floor / CLOSE;
     if (options->chunk_bytes > 0 &&
         pleat__round_up(strip->floor, options->chunk_bytes, &placing->enough))
@@ -191,11 +185,7 @@ static pleat_result placing_create(pleat__placing *placing, const pleat__strip *
     pleat__gaps_init(&placing->gaps, strip->arena);
     placing->places = pleat__arena_alloc(strip->arena, count * sizeof *placing->places);
     placing->trial = pleat__arena_alloc(strip->arena, count * sizeof *placing->trial);
-    placing->reach = pleat__arena_calloc(strip->arena, count, 1);
-    placing->trial_reach = pleat__arena_calloc(strip->arena, count, 1);
-    placing->sequence = pleat__arena_alloc(strip->arena, count * sizeof *placing->sequence);
-    if (placing->places == NULL || placing->trial == NULL || placing->reach == NULL ||
-        placing->trial_reach == NULL || placing->sequence == NULL)
+    if (placing->places == NULL || placing->trial == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to place %u requests", strip->count);
     return PLEAT_OK;
 }
@@ -205,9 +195,6 @@ static void placing_destroy(pleat__placing *placing)
     pleat__gaps_done(&placing->gaps);
     pleat__arena_free(placing->arena, placing->places);
     pleat__arena_free(placing->arena, placing->trial);
-    pleat__arena_free(placing->arena, placing->reach);
-    pleat__arena_free(placing->arena, placing->trial_reach);
-    pleat__arena_free(placing->arena, placing->sequence);
 }
 
 /* A problem being placed, stream by stream. */
@@ -221,14 +208,6 @@ struct placement {
     uint32_t free_count;
     uint32_t most_spans; /* of a stream so far */
 };
-
-/* A stream's part of the search is its part of the requests. */
-static pleat__place_options share_of(const struct placement *placement, uint32_t spans)
-{
-    pleat__place_options options = *placement->options;
-    options.work = (uint64_t)((double)options.work * spans / placement->problem->count);
-    return options;
-}
 
 static void keep_stream(struct placement *placement, const pleat__placing *placing)
 {
@@ -251,10 +230,9 @@ static pleat_result place_stream(struct placement *placement, const uint32_t *me
     pleat__placing placing = {0};
     PLEAT_TRY(pleat__strip_make(placement->problem, members, count, placement->free,
                                 placement->free_count, placement->scratch, &strip));
-    pleat__place_options options = share_of(placement, count);
-    pleat_result result = placing_create(&placing, &strip, &options);
+    pleat_result result = placing_create(&placing, &strip, placement->options);
     if (result == PLEAT_OK)
-        result = run_steps(&placing, options.algorithms, placement->report);
+        result = run_steps(&placing, placement->options->algorithms, placement->report);
     if (result == PLEAT_OK)
         keep_stream(placement, &placing);
     placing_destroy(&placing);

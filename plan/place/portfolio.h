@@ -14,8 +14,7 @@
     X(size, "largest first, lowest gap")                                                           \
     X(lifetime, "longest-lived first, lowest gap")                                                 \
     X(sweep, "in order of birth or death, long-lived low, short-lived high")                       \
-    X(stweaver, "groups by phase and size, memory layers")                                         \
-    X(search, "moves what sits on the peak")
+    X(stweaver, "groups by phase and size, memory layers")
 
 typedef enum pleat__algorithm {
 #define PLEAT__ALGORITHM_ENUM(name, text) PLEAT__ALGORITHM_##name,
@@ -26,7 +25,6 @@ typedef enum pleat__algorithm {
 
 typedef struct pleat__place_options {
     uint64_t chunk_bytes; /* nothing is tried further once the height fits max-live's chunks */
-    uint64_t work;        /* of the search beyond one pass, in units of about 10 ns */
     uint32_t algorithms;  /* a bit each; 0: all */
 } pleat__place_options;
 
@@ -60,13 +58,6 @@ typedef struct pleat__placing {
     uint64_t height;  /* of the best; UINT64_MAX: none yet */
     uint64_t enough;  /* a height that need not be improved */
     uint32_t best;    /* pleat__algorithm */
-    uint64_t search_work;
-    uint8_t *reach; /* of the best sweep, for the search */
-    uint8_t *trial_reach;
-    bool backward; /* of the best sweep */
-    uint64_t sweep_height;
-    uint32_t *sequence; /* of the best order, for the search */
-    uint64_t sequence_height;
 } pleat__placing;
 
 /* Keeps the trial when it is lower than the best. */
@@ -74,12 +65,6 @@ void pleat__placing_offer(pleat__placing *placing, pleat__algorithm algorithm, u
 static inline bool pleat__placing_done(const pleat__placing *placing)
 {
     return placing->height <= placing->enough;
-}
-/* Lifetime of a span in ranks. */
-static inline uint32_t pleat__span_life(const pleat__strip *strip, const pleat__span *span)
-{
-    return pleat__span_wraps(span) ? span->end + (strip->ranks - span->begin)
-                                   : span->end - span->begin;
 }
 
 /* The algorithms: each offers its placements; *work and *height are for the report. */
@@ -89,6 +74,5 @@ pleat_result pleat__place_size(pleat__placing *placing, uint64_t *height, uint64
 pleat_result pleat__place_lifetime(pleat__placing *placing, uint64_t *height, uint64_t *work);
 pleat_result pleat__place_sweep(pleat__placing *placing, uint64_t *height, uint64_t *work);
 pleat_result pleat__place_stweaver(pleat__placing *placing, uint64_t *height, uint64_t *work);
-pleat_result pleat__place_search(pleat__placing *placing, uint64_t *height, uint64_t *work);
 
 #endif

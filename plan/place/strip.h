@@ -59,6 +59,13 @@ static inline bool pleat__span_wraps(const pleat__span *span)
     return span->end <= span->begin;
 }
 
+/* Lifetime of a span in ranks. */
+static inline uint32_t pleat__span_life(const pleat__strip *strip, const pleat__span *span)
+{
+    return pleat__span_wraps(span) ? span->end + (strip->ranks - span->begin)
+                                   : span->end - span->begin;
+}
+
 static inline bool pleat__spans_meet(const pleat__span *a, const pleat__span *b)
 {
     if (pleat__span_wraps(a))

@@ -1,6 +1,7 @@
 /*
  * sweep.c: spans are placed in the order in which they are born (or, backward, in which they
- * die), each where its reach says, so that only what is live at the moment has to be looked at.
+ * die), each low or high as it lives long or not, so that only what is live at the moment has to be
+ * looked at.
  *
  * The two-ended form, long-lived spans low and short-lived ones high, keeps what comes and goes out
  * of the holes that long-lived spans leave, and is the strongest of the cheap heuristics
@@ -103,15 +104,11 @@ static uint64_t choose(const struct sweep *sweep, uint32_t index)
     const pleat__span *span = &sweep->strip->spans[index];
     if (last_rank(sweep, span) > sweep->rewrap)
         return lowest_clear(sweep, span);
-    uint64_t place, cap = sweep->options->cap;
-    uint8_t reach = sweep->options->reach[index];
-    if (reach == PLEAT__REACH_HIGH &&
-        pleat__gaps_highest_below(sweep->gaps, span->size, cap, &place))
-        return place;
-    if (reach == PLEAT__REACH_TIGHT &&
-        pleat__gaps_tightest_below(sweep->gaps, span->size, cap, &place))
-        return place;
-    return lowest(sweep, span->size);
+    uint64_t place;
+    bool low = pleat__span_life(sweep->strip, span) >= sweep->options->long_life;
+    return !low && pleat__gaps_highest_below(sweep->gaps, span->size, sweep->strip->floor, &place)
+               ? place
+               : lowest(sweep, span->size);
 }
 
 /* Wraps first, the one that stays longest lowest. */

@@ -7,18 +7,11 @@
 #include <plan/base/free_ranges.h>
 #include <plan/place/strip.h>
 
-/* Which hole a span takes when its time comes. */
-typedef enum pleat__reach {
-    PLEAT__REACH_LOW = 0,  /* the lowest that holds it */
-    PLEAT__REACH_HIGH = 1, /* the upper end of the highest below the cap; else the lowest */
-    PLEAT__REACH_TIGHT = 2 /* the smallest below the cap; else the lowest */
-} pleat__reach;
-
 typedef struct pleat__strip_sweep_options {
-    bool backward;        /* from the last free to the first allocation */
-    uint64_t cap;         /* what HIGH and TIGHT stay under */
-    uint64_t limit;       /* give up when the height reaches this */
-    const uint8_t *reach; /* pleat__reach of each span */
+    bool backward;      /* from the last free to the first allocation */
+    uint64_t limit;     /* give up when the height reaches this */
+    uint32_t long_life; /* what lives as long takes the lowest hole that holds it, the rest the
+                           upper end of the highest below the strip's floor, else the lowest */
 } pleat__strip_sweep_options;
 
 /* Places all spans. *height is UINT64_MAX when it gave up. `gaps` may be used again. */

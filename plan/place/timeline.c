@@ -63,19 +63,6 @@ static pleat_result list_taken(pleat__timeline *timeline)
     return PLEAT_OK;
 }
 
-/* Forgets all placements. */
-static void reset(pleat__timeline *timeline)
-{
-    for (uint32_t i = 0; i < 2 * timeline->leaves; i++) {
-        timeline->cover[i].count = 0;
-        timeline->any[i].count = 0;
-    }
-    for (uint32_t i = 0; i < timeline->strip->count; i++)
-        timeline->places[i] = PLEAT__NOT_PLACED;
-    timeline->height = 0;
-    timeline->work += timeline->strip->count / 4;
-}
-
 pleat_result pleat__timeline_create(pleat__timeline *timeline, const pleat__strip *strip,
                                     uint64_t *places)
 {
@@ -87,9 +74,9 @@ pleat_result pleat__timeline_create(pleat__timeline *timeline, const pleat__stri
     timeline->any = pleat__arena_calloc(strip->arena, nodes, sizeof *timeline->any);
     if (timeline->cover == NULL || timeline->any == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory to order %u requests", strip->count);
-    PLEAT_TRY(list_taken(timeline));
-    reset(timeline);
-    return PLEAT_OK;
+    for (uint32_t i = 0; i < strip->count; i++)
+        places[i] = PLEAT__NOT_PLACED;
+    return list_taken(timeline);
 }
 
 void pleat__timeline_destroy(pleat__timeline *timeline)
@@ -319,17 +306,13 @@ uint64_t pleat__timeline_above(const pleat__timeline *timeline, uint64_t address
 }
 
 pleat_result pleat__timeline_run(pleat__timeline *timeline, const uint32_t *sequence,
-                                 uint64_t limit, uint64_t budget, uint64_t *height)
+                                 uint64_t budget, uint64_t *height)
 {
-    uint64_t end;
-    if (!pleat__add(timeline->work, budget, &end))
-        end = UINT64_MAX;
     *height = UINT64_MAX;
-    reset(timeline);
     for (uint32_t i = 0; i < timeline->strip->count; i++) {
         uint64_t place = pleat__timeline_find(timeline, sequence[i]);
         PLEAT_TRY(pleat__timeline_put(timeline, sequence[i], place));
-        if (timeline->height >= limit || timeline->work >= end)
+        if (timeline->work >= budget)
             return PLEAT_OK;
     }
     *height = timeline->height;

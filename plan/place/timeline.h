@@ -62,10 +62,10 @@ uint64_t pleat__timeline_above(const pleat__timeline *timeline, uint64_t address
 PLEAT_NODISCARD pleat_result pleat__timeline_put(pleat__timeline *timeline, uint32_t span,
                                                  uint64_t place);
 
-/* Places all spans in the order given, until the height reaches `limit` or the work `budget`; then
- * *height is UINT64_MAX. */
+/* Places all spans in the order given, until the work reaches `budget`; then *height is UINT64_MAX.
+ * pre: nothing is placed. */
 PLEAT_NODISCARD pleat_result pleat__timeline_run(pleat__timeline *timeline,
-                                                 const uint32_t *sequence, uint64_t limit,
-                                                 uint64_t budget, uint64_t *height);
+                                                 const uint32_t *sequence, uint64_t budget,
+                                                 uint64_t *height);
 
 #endif

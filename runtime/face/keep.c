@@ -9,7 +9,6 @@
 #include <internal/process.h>
 #include <plan/base/plan.h>
 
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +67,6 @@ static pleat_result plan_of(const pleat__keep *keep, const pleat_trace *trace, p
     const pleat_plan_options options = {.size = sizeof options,
                                         .chunk_bytes = keep->chunk_bytes,
                                         .no_recipe = 1,
-                                        .seconds = NAN,
                                         .device = keep->device};
     return pleat_plan_make(trace, &options, plan);
 }

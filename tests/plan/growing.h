@@ -123,8 +123,7 @@ static inline pleat_trace *trace_at(const job *j, uint64_t x)
     return trace_of(&at);
 }
 
-static const pleat_plan_options small_chunks = {
-    .size = sizeof small_chunks, .chunk_bytes = CHUNK, .seconds = 0.02};
+static const pleat_plan_options small_chunks = {.size = sizeof small_chunks, .chunk_bytes = CHUNK};
 
 /* A plan from traces at each of xs; names are the xs themselves. */
 static inline pleat_plan *plan_of(const job *j, const uint64_t *xs, uint32_t count,

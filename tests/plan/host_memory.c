@@ -35,8 +35,7 @@ static void fail_each(doing what, const void *with)
 
 static pleat_result make_plan(const void *trace)
 {
-    static const pleat_plan_options options = {
-        .size = sizeof options, .chunk_bytes = CHUNK, .seconds = 0};
+    static const pleat_plan_options options = {.size = sizeof options, .chunk_bytes = CHUNK};
     pleat_plan *plan;
     PLEAT_TRY(pleat_plan_make(trace, &options, &plan));
     pleat_plan_free(plan);
@@ -102,8 +101,7 @@ static void host_memory_for_plans_may_fail(void **state)
 {
     (void)state;
     test_random random = test_random_begin(__func__, 0x40);
-    static const pleat_plan_options options = {
-        .size = sizeof options, .chunk_bytes = CHUNK, .seconds = 0};
+    static const pleat_plan_options options = {.size = sizeof options, .chunk_bytes = CHUNK};
     pleat_trace *const traces[] = {test_job(&random, 1, true, 200), test_job(&random, 2, true, 200),
                                    test_job_of_turns(2, 9, 5 * CHUNK)};
     for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {

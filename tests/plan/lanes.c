@@ -369,7 +369,7 @@ static void assert_first_keeps_clear(const pleat_plan *plan)
 
 static pleat_plan *plan_of(const pleat_trace *trace, pleat__plan_report *report)
 {
-    const pleat_plan_options options = {.size = sizeof options, .seconds = 0, .no_recipe = 1};
+    const pleat_plan_options options = {.size = sizeof options, .no_recipe = 1};
     pleat_plan *plan;
     assert_ok(pleat__plan_make(trace, &options, NULL, report, &plan));
     return plan;
@@ -534,7 +534,7 @@ static void lanes_of_one_request_where_all_grow_together(void **state)
 static pleat_plan *contiguous_plan(void)
 {
     const pleat_plan_options options = {
-        .size = sizeof options, .seconds = 0, .algorithm = "stweaver", .no_fold = 1};
+        .size = sizeof options, .algorithm = "stweaver", .no_fold = 1};
     pleat_trace *trace = expert_job(31, 3);
     pleat_plan *plan;
     assert_ok(pleat_plan_make(trace, &options, &plan));

@@ -272,7 +272,7 @@ static void mutations_of_a_job_plan_or_say_why(void **state)
             mutate(&bytes, &random);
         test_pack_checksum(&bytes);
         if (pleat__trace_decode("file", bytes.data, bytes.size, &trace) == PLEAT_OK) {
-            pleat_plan_options options = {.size = sizeof options, .seconds = 0};
+            pleat_plan_options options = {.size = sizeof options};
             pleat_result result = pleat_plan_make(trace, &options, &plan);
             if (result != PLEAT_OK && result != PLEAT_E_INPUT)
                 fail_msg("job %u: %s: %s", i, pleat_result_name(result), pleat_last_error()->text);

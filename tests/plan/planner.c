@@ -445,15 +445,12 @@ static void planner_refuses_bad_options(void **state)
     static const uint64_t odd_sizes[] = {7000, 7000, 7000};
     pleat_trace *trace = job_make(true, odd_sizes, 3);
     pleat_plan *plan;
-    const pleat_plan_options good = {.size = sizeof good, .seconds = 0};
+    const pleat_plan_options good = {.size = sizeof good};
     pleat_plan_options bad = good;
     bad.algorithm = "luck";
     assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_INVALID);
     bad = good;
     bad.chunk_bytes = 1000;
-    assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_INVALID);
-    bad = good;
-    bad.seconds = -1;
     assert_result(pleat_plan_make(trace, &bad, &plan), PLEAT_E_INVALID);
     bad = good;
     bad.size = 8;
@@ -478,21 +475,6 @@ static void planner_gives_the_same_plan_twice(void **state)
     assert_memory_equal(a->maps, b->maps, a->map_count * sizeof *a->maps);
     pleat_plan_free(a);
     pleat_plan_free(b);
-    pleat_trace_free(trace);
-}
-
-/* What a plan says of the options that it was made with is a part of its file. */
-static void planner_notes_options_alike_in_every_locale(void **state)
-{
-    (void)state;
-    static const uint64_t odd_sizes[] = {7000, 9000, 8000};
-    pleat_trace *trace = job_make(true, odd_sizes, 3);
-    pleat_plan *plan;
-    test_commas_begin();
-    assert_ok(pleat_plan_make(trace, NULL, &plan));
-    assert_non_null(strstr(plan->options, "seconds=0.5 "));
-    pleat_plan_free(plan);
-    test_commas_end();
     pleat_trace_free(trace);
 }
 
@@ -575,7 +557,6 @@ int main(void)
         cmocka_unit_test(planner_refuses_what_does_not_repeat),
         cmocka_unit_test(planner_refuses_bad_options),
         cmocka_unit_test(planner_gives_the_same_plan_twice),
-        cmocka_unit_test(planner_notes_options_alike_in_every_locale),
         cmocka_unit_test(planner_tells_long_lives_apart),
         cmocka_unit_test(planner_numbers_the_phases_of_many_labels),
     };

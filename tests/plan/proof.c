@@ -10,7 +10,7 @@
 static pleat_plan *make_plan(const pleat_trace *trace)
 {
     pleat_plan *plan;
-    pleat_plan_options options = {.size = sizeof options, .seconds = 0};
+    pleat_plan_options options = {.size = sizeof options};
     assert_ok(pleat_plan_make(trace, &options, &plan));
     return plan;
 }

@@ -463,8 +463,7 @@ static void verify_counts_frees_as_streams_have_them(void **state)
 {
     (void)state;
     enum { A, SIDE, B, C, EACH };
-    static const pleat_plan_options options = {
-        .size = sizeof options, .chunk_bytes = 4096, .seconds = 0};
+    static const pleat_plan_options options = {.size = sizeof options, .chunk_bytes = 4096};
     for (uint16_t main_stream = 0; main_stream < 2; main_stream++) {
         test_jobber j = {0};
         uint16_t stream;
@@ -502,8 +501,7 @@ static void verify_counts_frees_as_streams_have_them(void **state)
 enum { A, B, BATCH, EACH };
 static pleat_plan *plan_of_batches(test_jobber *j)
 {
-    static const pleat_plan_options options = {
-        .size = sizeof options, .chunk_bytes = 4096, .seconds = 0};
+    static const pleat_plan_options options = {.size = sizeof options, .chunk_bytes = 4096};
     uint16_t stream;
     pleat_plan *plan;
     assert_ok(pleat_trace_new(&j->trace));

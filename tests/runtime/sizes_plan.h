@@ -56,8 +56,7 @@ static inline pleat_trace *record_at(const scaled_job *scaled, uint64_t x)
 /* Of runs at two sizes; laid out for the larger. */
 static inline pleat_plan *plan_for(const scaled_job *scaled, uint64_t small, uint64_t large)
 {
-    static const pleat_plan_options options = {
-        .size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.02};
+    static const pleat_plan_options options = {.size = sizeof options, .chunk_bytes = JOB_PAGE};
     const uint64_t names[2] = {small, large};
     pleat_trace *const traces[2] = {record_at(scaled, small), record_at(scaled, large)};
     pleat_plan *plan;

@@ -271,7 +271,11 @@ class Compare(unittest.TestCase):
         return seen
 
     def test_where_there_is_no_bar_there_are_seconds(self):
-        seen = self.on_terminal("plan", SNAPSHOT, "-s", "2", "--no-fold")
+        table = os.path.join(self.folder.name, "many.csv")
+        with open(table, "w", encoding="utf-8") as rows:
+            rows.write("id,lower,upper,size\n")
+            rows.writelines(f"{i},{i},{i + 1 + i * 7919 % 2000},{512 * (1 + i * 104729 % 4000)}\n" for i in range(250000))
+        seen = self.on_terminal("plan", table, "--no-replay")
         self.assertRegex(seen, rb"\r\033\[Kplan +\w+ +\d s")
         self.assertTrue(seen.endswith(b"\r\033[K"))
 

@@ -69,9 +69,9 @@ class Plan(here.Folder):
 
     def test_every_algorithm_places_the_job(self):
         # Whether a plan pays is tried elsewhere, and takes half of the time.
-        best = self.planned(JOB, "--no-fold", "--no-replay", "--seconds", 0)
+        best = self.planned(JOB, "--no-fold", "--no-replay")
         for name in ["size", "lifetime", "sweep", "stweaver"]:
-            plan = self.planned(JOB, "--no-fold", "--no-replay", "--seconds", 0, "--algorithm", name)
+            plan = self.planned(JOB, "--no-fold", "--no-replay", "--algorithm", name)
             self.assertEqual(plan["algorithm"], name)
             self.assertEqual(plan["alias_maps"], 0)
             self.assertGreaterEqual(plan["contiguous_bytes"], best["contiguous_bytes"])
@@ -97,7 +97,7 @@ class Plan(here.Folder):
             lower = rng.randrange(1000)
             rows.append((lower, lower + 1 + rng.randrange(80), 1 + rng.randrange(100000)))
         lifetimes(self.path("t.csv"), rows)
-        run = pleat("plan", self.path("t.csv"), "--no-fold", "-s", 0, "--dump", self.path("d.csv"))
+        run = pleat("plan", self.path("t.csv"), "--no-fold", "--dump", self.path("d.csv"))
         self.assertEqual(run.returncode, 0, run.stderr)
         with open(self.path("d.csv"), newline="", encoding="ascii") as file:
             placed = [(int(r["lower"]), int(r["upper"]), int(r["place"]), int(r["size"]))
@@ -131,17 +131,6 @@ class Plan(here.Folder):
     def test_which_recording_cannot_be_planned_is_said(self):
         jobs = [self.iterations("%d.pickle" % device, "F", device) for device in (0, 1)]
         self.assertIn("trace 2: the trace holds no allocation on device 0", pleat("plan", *jobs).stderr)
-
-    def test_search_finds_what_one_pass_does_not(self):
-        rng = random.Random(3)
-        rows = []
-        for _ in range(120):
-            lower = rng.randrange(100)
-            rows.append((lower, lower + 1 + rng.randrange(60), 512 * (1 + rng.randrange(300))))
-        lifetimes(self.path("t.csv"), rows)
-        once = self.planned(self.path("t.csv"), "--no-fold", "-s", 0, "--chunk", "1k")
-        more = self.planned(self.path("t.csv"), "--no-fold", "-s", 0.2, "--chunk", "1k")
-        self.assertLess(more["contiguous_bytes"], once["contiguous_bytes"])
 
     def test_a_plan_of_the_first_iterations_serves_the_next(self):
         two = self.path("two.trace")
@@ -390,7 +379,6 @@ class Plan(here.Folder):
     def test_exit_codes(self):
         self.assertEqual(pleat("plan").returncode, 2)
         self.assertEqual(pleat("plan", JOB, "--algorithm", "luck").returncode, 2)
-        self.assertEqual(pleat("plan", JOB, "--seconds", "soon").returncode, 2)
         self.assertEqual(pleat("plan", JOB, "--chunk", "0").returncode, 2)
         self.assertEqual(pleat("plan", JOB, JOB).returncode, 3)
         self.assertEqual(pleat("plan", "--help").returncode, 0)

@@ -79,7 +79,7 @@ static pleat_result begin_recipe(const pleat_trace *const *traces, uint32_t coun
                                  const uint64_t *names, uint32_t microbatch, fit *f)
 {
     pleat__elastic_report report;
-    const pleat_plan_options plan = {.size = sizeof plan, .seconds = 0, .device = f->device};
+    const pleat_plan_options plan = {.size = sizeof plan, .device = f->device};
     const pleat__elastic_options options = {.plan = &plan, .names = names};
     PLEAT_TRY(pleat__elastic_plan_make(traces, count, &options, NULL, &report, &f->plan));
     const pleat__recipe *recipe = f->plan->recipe;

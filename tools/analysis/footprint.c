@@ -9,7 +9,6 @@
 #include <internal/error.h>
 #include <internal/utf8.h>
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -274,7 +273,7 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
             result = gap_of_plan(f->own_plan, f->arena, &f->gap);
         f->has_gap = result == PLEAT_OK;
     } else {
-        made = (pleat_plan_options){.size = sizeof made, .seconds = NAN, .device = f->device};
+        made = (pleat_plan_options){.size = sizeof made, .device = f->device};
         result = pleat__plan_make(f->trace, &made, NULL, &report, &f->own_plan);
         if (result == PLEAT_E_INPUT) { /* no iteration repeats, say */
             f->own_plan = NULL;

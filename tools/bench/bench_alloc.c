@@ -179,7 +179,7 @@ static pleat_result measure(const options *o, const pleat_trace *trace, replay_r
 {
     pleat_plan *plan = NULL;
     pleat_result result = PLEAT_OK;
-    pleat_plan_options fast = {.size = sizeof fast, .seconds = 0};
+    pleat_plan_options fast = {.size = sizeof fast};
     for (int i = 0; i < o->count && result == PLEAT_OK; i++) {
         replay_options replay = {.policy = o->policies[i]};
         bool planned = strcmp(o->policies[i], "pleat") == 0;

@@ -22,7 +22,6 @@
 #include <plan/planner.h>
 #include <plan/trace/import.h>
 
-#include <math.h>
 #include <string.h>
 
 struct arguments {
@@ -642,12 +641,6 @@ static int check(struct arguments *arguments)
     pleat__fraction x;
     if (wanted->algorithm != NULL && !pleat__algorithm_find(wanted->algorithm, &algorithms))
         return no_algorithm(wanted->algorithm);
-    if (!isnan(wanted->seconds) && !wanted->no_fold)
-        return cli_bad_use("plan",
-                           "--seconds is of search for a contiguous placement: with --no-fold");
-    if (wanted->algorithm != NULL && strcmp(wanted->algorithm, "search") == 0 && !wanted->no_fold)
-        return cli_bad_use("plan",
-                           "--algorithm search is of a contiguous placement: with --no-fold");
     if (named != 0 && named != traces)
         return cli_bad_use("plan", "--x has %u number%s for %u trace%s", named, cli_plural(named),
                            traces, cli_plural(traces));
@@ -671,7 +664,7 @@ static int check(struct arguments *arguments)
 
 int cli_plan(int argc, char **argv)
 {
-    struct arguments arguments = {.plan = {.size = sizeof arguments.plan, .seconds = NAN}};
+    struct arguments arguments = {.plan = {.size = sizeof arguments.plan}};
     arguments.names = (cli_list){arguments.x, PLEAT__TRACES_MOST, 0};
     pleat_plan_options *wanted = &arguments.plan;
     bool no_fold = false, no_recipe = false, is_plan;
@@ -679,10 +672,7 @@ int cli_plan(int argc, char **argv)
         OPTION_FILE('o', "output", &arguments.output, "PLAN", "the file to write"),
         OPTION_TEXT('a', "algorithm", &wanted->algorithm, "NAME",
                     "contiguous placement: auto (the best of all), or one of\n"
-                    "size, lifetime, sweep, stweaver; with --no-fold: search"),
-        OPTION_NUMBER('s', "seconds", &wanted->seconds, "N", 0, 86400,
-                      "with --no-fold: search for a lower placement, about as long\n"
-                      "(0.5); 0: one pass"),
+                    "size, lifetime, sweep, stweaver"),
         OPTION_CHUNK('c', "chunk", &wanted->chunk_bytes, "of physical memory (2MiB)"),
         OPTION_FLAG('\0', "no-fold", &no_fold, "contiguous placement only"),
         OPTION_FLAG('\0', "no-recipe", &no_recipe,

@@ -6,7 +6,6 @@
 #ifndef PLEAT_TORCH_CALLS_H
 #define PLEAT_TORCH_CALLS_H
 
-#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -77,7 +76,6 @@ inline OwnedPlan plan_of(const pleat_trace *trace, int device)
     pleat_plan *plan = nullptr;
     pleat_plan_options options = {};
     options.size = sizeof options;
-    options.seconds = NAN;
     options.device = static_cast<uint32_t>(device);
     if (pleat_plan_make(trace, &options, &plan) != PLEAT_OK)
         fail_last("plan");

@@ -560,7 +560,7 @@ static pleat_plan *plan_job(const play *of)
     for (uint32_t r = 0; r < 5 * REQUESTS + 1; r++)
         job_step(p);
     assert_ok(pleat_record_copy(p->runtime, &trace));
-    pleat_plan_options options = {.size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.1};
+    pleat_plan_options options = {.size = sizeof options, .chunk_bytes = JOB_PAGE};
     assert_ok(pleat_plan_make(trace, &options, &plan));
     pleat_trace_free(trace);
     stop(p, &all);

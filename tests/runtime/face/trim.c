@@ -124,7 +124,7 @@ static pleat_plan *make_plan(const job_shape *shape)
     job_iterate_marked(&j, shape, 5);
     assert_ok(pleat_mark(j.runtime));
     assert_ok(pleat_record_copy(j.runtime, &trace));
-    pleat_plan_options options = {.size = sizeof options, .chunk_bytes = JOB_PAGE, .seconds = 0.1};
+    pleat_plan_options options = {.size = sizeof options, .chunk_bytes = JOB_PAGE};
     assert_ok(pleat_plan_make(trace, &options, &plan));
     pleat_trace_free(trace);
     finish(&j);

@@ -217,11 +217,8 @@ static uint64_t drawn_size(test_random *random)
  * lanes. */
 static pleat_plan *plan_with(const job_shape *of, test_random *random, bool folds)
 {
-    const pleat_plan_options options = {.size = sizeof options,
-                                        .chunk_bytes = JOB_PAGE,
-                                        .seconds = 0.02,
-                                        .no_recipe = 1,
-                                        .no_fold = !folds};
+    const pleat_plan_options options = {
+        .size = sizeof options, .chunk_bytes = JOB_PAGE, .no_recipe = 1, .no_fold = !folds};
     job j;
     job_shape shape = *of;
     pleat_trace *trace;
