@@ -225,10 +225,8 @@ class Elastic(unittest.TestCase):
         self.assertEqual((fit["fit_x"], fit["fit_physical_bytes"]), ("8", at["at_physical_bytes"]))
         self.assertIn("beside the plan", pleat("plan", plan, "--at", "8").stdout)
 
-    def test_finer_steps_and_no_name(self):
+    def test_what_has_no_name_fits_by_sixteenths(self):
         budget = self.asked("--at", "5/2")["at_physical_bytes"]
-        fit = self.asked("--fit", budget, "--step", "1/2")
-        self.assertEqual(fit["fit_x"], "5/2")
         run = pleat("plan", self.path("2.pickle"), self.path("4.pickle"),
                     "--fit", budget, "--json")
         self.assertEqual(json.loads(run.stdout)["fit_x"], "5/4", run.stderr)
@@ -340,7 +338,6 @@ class Elastic(unittest.TestCase):
                       self.refused("replay", four, "-p", "native", "--plan", plan))
         self.assertIn("--plan is for the policy pleat",
                       self.refused("compare", four, "-p", "native,gmlake", "--plan", plan))
-        self.assertIn("--step is of x in --fit", self.refused("plan", plan, "--at", "3", "--step", "1"))
         out = self.path("refused")
         for option in (["--max", "8"], ["--x", "2"], ["-o", out], ["--dump", out],
                        ["--algorithm", "size"], ["--chunk", "4MiB"], ["--no-fold"], ["--no-recipe"],
@@ -393,7 +390,6 @@ class Elastic(unittest.TestCase):
         self.assertNotRegex(summary.stdout, r"\d/\d")
         self.assertEqual(pleat("plan", plan, two).returncode, 2)
         self.assertEqual(pleat("plan", plan, "--at", "many").returncode, 2)
-        self.assertEqual(pleat("plan", plan, "--fit", "1GiB", "--step", "0").returncode, 2)
         self.assertEqual(pleat("plan", two, four, "--x", "2").returncode, 2)
         self.assertEqual(pleat("plan", two, four, "--x", "2,0").returncode, 2)
         self.assertEqual(pleat("plan", two, four, "--max", "-1").returncode, 2)

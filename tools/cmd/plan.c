@@ -647,11 +647,6 @@ static int check(struct arguments *arguments)
     if (arguments->question.at != NULL && !pleat__x_parse(arguments->question.at, &x))
         return cli_bad_use("plan", "--at is an x like 3, 5/2 or 2.5, not '%s'",
                            arguments->question.at);
-    if (arguments->question.step != NULL && !pleat__x_parse(arguments->question.step, &x))
-        return cli_bad_use("plan", "--step is a number like 1 or 1/2, not '%s'",
-                           arguments->question.step);
-    if (arguments->question.step != NULL && arguments->question.fit == 0)
-        return cli_bad_use("plan", "--step is of x in --fit, which is not asked");
     if (arguments->largest != NULL && !pleat__x_parse(arguments->largest, &x))
         return cli_bad_use("plan", "--max is an x like 3, 5/2 or 2.5, not '%s'",
                            arguments->largest);
@@ -683,9 +678,8 @@ int cli_plan(int argc, char **argv)
         OPTION_TEXT('\0', "max", &arguments.largest, "X", "lay memory out for x up to this"),
         OPTION_TEXT('\0', "at", &arguments.question.at, "X", "say what this x needs"),
         OPTION_MEMORY_OF('\0', "fit", &arguments.question.fit,
-                         "say which x is the largest that fits"),
-        OPTION_TEXT('\0', "step", &arguments.question.step, "N",
-                    "of x in --fit (1 with --x, else 1/16)"),
+                         "say which x is the largest that fits: a whole one with --x,\n"
+                         "else by sixteenths"),
         OPTION_FILE('\0', "dump", &arguments.dump, "FILE",
                     "the layout as a table: one row a request"),
         OPTION_FLAG('\0', "no-replay", &arguments.no_replay,

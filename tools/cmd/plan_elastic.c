@@ -289,15 +289,11 @@ static uint64_t next_need(const pleat_plan *plan, pleat__fraction x, pleat__frac
     return need;
 }
 
-static pleat__fraction step_of(const pleat_plan *plan, const elastic_question *question)
+/* Where nobody says what x is: a sixteenth of one, and of a length at least one. */
+static pleat__fraction step_of(const pleat__recipe *recipe)
 {
-    pleat__fraction step = {1, 1};
-    if (question->step != NULL && pleat__x_parse(question->step, &step))
-        return step;
-    /* Where nobody says what a step of x is: a sixteenth of one, and of a length at least one. */
-    if (plan->recipe->named == 0 && plan->recipe->highest.num / plan->recipe->highest.den < 64)
-        step = (pleat__fraction){1, 16};
-    return step;
+    bool is_fine = recipe->named == 0 && recipe->highest.num / recipe->highest.den < 64;
+    return (pleat__fraction){1, is_fine ? 16 : 1};
 }
 
 static void print_fit(uint64_t bytes, pleat__fraction x, uint64_t need, pleat__fraction next,
@@ -320,7 +316,7 @@ static void print_fit(uint64_t bytes, pleat__fraction x, uint64_t need, pleat__f
 
 static int answer_fit(const pleat_plan *plan, const elastic_question *question, json_writer *json)
 {
-    pleat__fraction step = step_of(plan, question);
+    pleat__fraction step = step_of(plan->recipe);
     pleat__fraction x, next;
     uint64_t need;
     pleat_result result = pleat__elastic_fit(plan, question->fit, step, &x, &need);

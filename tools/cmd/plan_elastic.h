@@ -10,9 +10,8 @@
 #include <plan/sizes/planner.h>
 
 typedef struct elastic_question {
-    const char *at;   /* an x as text; NULL: not asked */
-    uint64_t fit;     /* bytes; 0: not asked */
-    const char *step; /* of x in --fit; NULL: one where x is named, else a sixteenth */
+    const char *at; /* an x as text; NULL: not asked */
+    uint64_t fit;   /* bytes; 0: not asked */
 } elastic_question;
 
 /* The recipe, in an object "elastic" and as text; `traces` are the files it was fitted from. */
