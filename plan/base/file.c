@@ -84,14 +84,14 @@ pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *ar
     return result;
 }
 
-pleat_result pleat__file_read_any(const char *path, uint64_t limit, pleat__arena *arena,
-                                  uint8_t **bytes, size_t *size)
+pleat_result pleat__file_read_any(const char *path, pleat__arena *arena, uint8_t **bytes,
+                                  size_t *size)
 {
     uint8_t *data;
-    PLEAT_TRY(pleat__file_read(path, limit, arena, bytes, size));
+    PLEAT_TRY(pleat__file_read(path, PLEAT__FILE_MOST, arena, bytes, size));
     if (!pleat__gzip_begins(*bytes, *size))
         return PLEAT_OK;
-    PLEAT_TRY(pleat__gzip_unfold(path, limit, arena, *bytes, *size, &data, size));
+    PLEAT_TRY(pleat__gzip_unfold(path, PLEAT__FILE_MOST, arena, *bytes, *size, &data, size));
     pleat__arena_free(arena, *bytes);
     *bytes = data;
     return PLEAT_OK;

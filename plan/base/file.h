@@ -19,10 +19,9 @@ bool pleat__file_is_own(const struct stat *status);
  * when it is longer than `limit` bytes. */
 PLEAT_NODISCARD pleat_result pleat__file_read(const char *path, uint64_t limit, pleat__arena *arena,
                                               uint8_t **bytes, size_t *size);
-/* The same, unfolded where it is gzipped; `limit` is for both. */
-PLEAT_NODISCARD pleat_result pleat__file_read_any(const char *path, uint64_t limit,
-                                                  pleat__arena *arena, uint8_t **bytes,
-                                                  size_t *size);
+/* The same, unfolded where it is gzipped: at most PLEAT__FILE_MOST, either way. */
+PLEAT_NODISCARD pleat_result pleat__file_read_any(const char *path, pleat__arena *arena,
+                                                  uint8_t **bytes, size_t *size);
 /* The same of a file that nobody but this user can have written: no link, no pipe, not another
  * user's, not to be written by others. PLEAT_E_IO where it is any of those. */
 PLEAT_NODISCARD pleat_result pleat__file_read_own(const char *path, uint64_t limit,

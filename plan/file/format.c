@@ -534,7 +534,7 @@ pleat_result pleat_plan_read(const char *path, pleat_plan **out)
     uint8_t *bytes;
     size_t size;
     PLEAT_TRY(pleat__arena_create(&arena));
-    pleat_result result = pleat__file_read_any(path, PLEAT__FILE_MOST, arena, &bytes, &size);
+    pleat_result result = pleat__file_read_any(path, arena, &bytes, &size);
     if (result == PLEAT_OK)
         result = pleat__plan_decode(path, bytes, size, out);
     pleat__arena_destroy(arena);

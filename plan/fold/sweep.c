@@ -191,10 +191,9 @@ static pleat_result find_place(pleat__sweep *sweep, uint64_t size, uint8_t polic
                                bool *grew)
 {
     const pleat__sweep_limits *limits = &sweep->limits;
-    bool views = !sweep->job->options->contiguous, found = find_hole(sweep, size, policy, place);
+    bool found = find_hole(sweep, size, policy, place);
     while (!found && !sweep->over) {
-        if (views)
-            PLEAT_TRY(pleat__stitcher_view(&sweep->stitcher, size, place, &found));
+        PLEAT_TRY(pleat__stitcher_view(&sweep->stitcher, size, place, &found));
         if (!found) {
             *grew = true;
             PLEAT_TRY(extend(sweep, 1));

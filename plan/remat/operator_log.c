@@ -507,7 +507,7 @@ pleat_result pleat__operator_log_read(const char *path, pleat__arena *arena,
 {
     uint8_t *bytes;
     size_t size;
-    PLEAT_TRY(pleat__file_read_any(path, PLEAT__FILE_MOST, arena, &bytes, &size));
+    PLEAT_TRY(pleat__file_read_any(path, arena, &bytes, &size));
     if (size > 0 && (bytes[0] & 0x80) != 0) /* a trace, a pickle: no text of JSON */
         return pleat__fail(PLEAT_E_INPUT,
                            "'%s': this is no operator log: DTR's patch of PyTorch writes one, an "

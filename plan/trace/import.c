@@ -113,8 +113,7 @@ static pleat_result read_any(const char *path, int device, bool *devices, pleat_
     PLEAT_TRY(pleat__arena_create(&arena));
     pleat__trace_form ignored;
     bytes file;
-    pleat_result result =
-        pleat__file_read_any(path, PLEAT__FILE_MOST, arena, &file.data, &file.size);
+    pleat_result result = pleat__file_read_any(path, arena, &file.data, &file.size);
     if (result == PLEAT_OK)
         result = decode(path, &file, device, devices, form ? form : &ignored, out);
     pleat__arena_destroy(arena);

@@ -416,7 +416,7 @@ pleat_result pleat_trace_read(const char *path, pleat_trace **out)
     PLEAT_TRY(pleat__arena_create(&arena));
     uint8_t *bytes;
     size_t size;
-    pleat_result result = pleat__file_read_any(path, PLEAT__FILE_MOST, arena, &bytes, &size);
+    pleat_result result = pleat__file_read_any(path, arena, &bytes, &size);
     if (result == PLEAT_OK)
         result = pleat__trace_decode(path, bytes, size, out);
     pleat__arena_destroy(arena);

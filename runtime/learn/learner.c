@@ -63,10 +63,10 @@ static void set_pace(pleat__learner *learner)
     learner->iteration_until = learner->record.marked ? UINT64_MAX : learner->requests + count;
 }
 
-static void drop(pleat__learner *learner, pleat__state state, pleat__cause cause)
+static void drop(pleat__learner *learner, pleat__cause cause)
 {
     pleat__schedule *old = learner->schedule;
-    set_current(learner, NULL, state, cause);
+    set_current(learner, NULL, PLEAT__STATE_heap, cause);
     learner->schedule = NULL;
     learner->heap->has_schedule = false;
     if (old->learned)
@@ -204,7 +204,7 @@ void pleat__learner_mark(pleat__learner *learner)
     follow_sizes(learner);
     sweep(learner);
     if (has_ended(learner))
-        drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_again);
+        drop(learner, PLEAT__CAUSE_again);
     learner->diverged_before = learner->diverged;
     learner->diverged = false;
     if (learner->schedule == NULL && found.count != 0 && adopt(learner, &found))
@@ -299,7 +299,7 @@ bool pleat__learner_leave(pleat__learner *learner)
     learner->due &= (uint8_t)~PLEAT__DUE_LEAVE;
     learner->sizes = (pleat__size_parameter){0};
     learner->heap->waking_marks = 0;
-    drop(learner, PLEAT__STATE_heap, PLEAT__CAUSE_misfit);
+    drop(learner, PLEAT__CAUSE_misfit);
     (void)pleat__layouts_sweep(&learner->layouts);
     set_pace(learner);
     return true;
