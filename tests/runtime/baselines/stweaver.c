@@ -95,30 +95,52 @@ static void stweaver_serves_a_planned_job_from_its_pool(void **state)
     pleat_plan_free(plan);
 }
 
-static void stweaver_puts_dynamic_requests_where_the_pool_is_idle(void **state)
+/* Six iterations of a plan's job, in which each request that the plan has as dynamic grows: no byte
+ * is given to two, and as many as are returned lie in the pool's reusable space. */
+static uint64_t run_growing(const job_shape *shape, pleat_plan *plan)
 {
-    (void)state;
     job j;
-    job_shape shape = job_shape_make(6, 2);
-    pleat_plan *plan = plan_of(&shape, 7);
-    assert_true(pleat_plan_summary_of(plan).dynamic_requests > 0);
     job_start(&j, "stweaver", plan, 0);
     for (uint32_t i = 0; i < 6; i++) {
-        job_shape now = shape;
+        job_shape now = *shape;
         for (uint32_t k = 0; k < JOB_REQUESTS; k += 7)
             now.bytes[k] += i * 1024;
         run_iterations(&j, &now, 1);
     }
     pleat_stats stats = pleat_stats_of(j.runtime);
-    assert_true(stats.lane > 0);
     assert_int_equal(stats.planned + stats.lane + stats.cached, stats.requests);
     job_drain(&j);
     assert_int_equal(j.errors, 0);
     job_stop(&j);
+    return stats.lane;
+}
+
+static void stweaver_puts_dynamic_requests_where_the_pool_is_idle(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(6, 2);
+    pleat_plan *plan = plan_of(&shape, 7);
+    assert_true(pleat_plan_summary_of(plan).dynamic_requests > 0);
+    assert_true(run_growing(&shape, plan) > 0);
     pleat_plan_free(plan);
 }
 
-/* The pool's memory goes from request to request without an event: one stream's only. */
+/* A file's stretches are not proved clear of its slots (D562): occupancy is asked. */
+static void stweaver_stretches_over_live_slots_cost_no_data(void **state)
+{
+    (void)state;
+    job_shape shape = job_shape_make(6, 2);
+    pleat_plan *plan = plan_of(&shape, 7);
+    assert_true(plan->reusable_count > 0);
+    for (uint32_t i = 0; i < plan->reusable_count; i++) {
+        plan->reusable[i].place = 0;
+        plan->reusable[i].bytes = plan->virtual_bytes;
+    }
+    assert_ok(pleat_plan_verify(plan, NULL));
+    assert_true(run_growing(&shape, plan) > 0);
+    pleat_plan_free(plan);
+}
+
 static void stweaver_stream_that_the_plan_does_not_know_gets_none_of_the_pool(void **state)
 {
     (void)state;
@@ -321,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stweaver_serves_a_planned_job_from_its_pool),
         cmocka_unit_test(stweaver_puts_dynamic_requests_where_the_pool_is_idle),
+        cmocka_unit_test(stweaver_stretches_over_live_slots_cost_no_data),
         cmocka_unit_test(stweaver_stream_that_the_plan_does_not_know_gets_none_of_the_pool),
         cmocka_unit_test(stweaver_odd_requests_cost_themselves_only),
         cmocka_unit_test(stweaver_matches_a_request_once),
