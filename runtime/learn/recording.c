@@ -248,7 +248,7 @@ static uint32_t requests_of(const pleat__recording *recording)
 }
 
 /* An iteration of so many requests has ended, which the next one is compared with. Whether it is to
- * be followed: it is like the one before, and so are most. */
+ * be followed: it is like the one before, and not too many before that were unlike. */
 static bool end_iteration(pleat__recording *recording, uint32_t requests)
 {
     bool compared = requests != 0 && recording->compared.length != 0;
