@@ -174,8 +174,7 @@ static pleat_result placing_create(pleat__placing *placing, const pleat__strip *
                                    const pleat__place_options *options)
 {
     uint64_t count = strip->count;
-    *placing = (pleat__placing){
-        .strip = strip, .arena = strip->arena, .height = UINT64_MAX, .enough = strip->floor};
+    *placing = (pleat__placing){.strip = strip, .arena = strip->arena, .height = UINT64_MAX};
     uint64_t close = strip->floor + strip->floor / CLOSE;
     if (options->chunk_bytes > 0 &&
         pleat__round_up(strip->floor, options->chunk_bytes, &placing->enough))

@@ -101,7 +101,8 @@ typedef struct replay_result {
     uint32_t late_iterations;
     uint64_t late_driver_calls; /* of all threads */
     double late_planned_share;
-    double late_driver_ns, late_recorded_seconds; /* as the two below */
+    double late_driver_ns;        /* of all threads; host backend */
+    double late_recorded_seconds; /* by the recording's clock */
     /* What they would cost on an H200, of the threads that allocate and of Pleat's own; host
      * backend. */
     double steady_driver_ns, steady_mapper_ns;

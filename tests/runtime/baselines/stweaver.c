@@ -141,6 +141,7 @@ static void stweaver_stretches_over_live_slots_cost_no_data(void **state)
     pleat_plan_free(plan);
 }
 
+/* The pool's memory goes from request to request without an event: one stream's only. */
 static void stweaver_stream_that_the_plan_does_not_know_gets_none_of_the_pool(void **state)
 {
     (void)state;
