@@ -172,11 +172,13 @@ static uint32_t beginning_of(const uint32_t *lengths, uint32_t count, uint32_t e
 }
 
 /* Where the iteration behind a valley begins: before what is made ready for it in the last requests
- * before it rises, its batch say, which may take the place of the last one. */
-static uint32_t begin_at(const pleat__requests *requests, uint32_t at, uint32_t next)
+ * before it rises, its batch say, which may take the place of the last one; but at `least` or
+ * later, since the iteration before it has requests of its own. */
+static uint32_t begin_at(const pleat__requests *requests, uint32_t at, uint32_t next,
+                         uint32_t least)
 {
     uint32_t begin = at;
-    for (uint32_t i = at, allocs = 0; i-- > 0 && allocs < READY;) {
+    for (uint32_t i = at, allocs = 0; i-- > least && allocs < READY;) {
         uint32_t event = requests->events[i], free_at = requests->items[event / 2].free_at;
         allocs += event % 2 == 0;
         if (event % 2 == 0 && free_at >= at && free_at < next)
@@ -185,15 +187,18 @@ static uint32_t begin_at(const pleat__requests *requests, uint32_t at, uint32_t 
     return begin;
 }
 
-/* Marks at each `every`th valley. */
+/* Marks at each `every`th valley, in the order of their positions. */
 static uint32_t mark_every(const pleat__requests *requests, const valleys *found,
                            const uint32_t *lengths, uint32_t every, uint32_t *marks)
 {
     uint32_t count = 0;
-    for (uint32_t i = beginning_of(lengths, found->count - 1, every); i < found->count; i += every)
+    for (uint32_t i = beginning_of(lengths, found->count - 1, every); i < found->count;
+         i += every) {
+        uint32_t least = count > 0 ? marks[count - 1] + 1 : 0;
         marks[count++] = i + 1 < found->count
-                             ? begin_at(requests, found->all[i].at, found->all[i + 1].at)
+                             ? begin_at(requests, found->all[i].at, found->all[i + 1].at, least)
                              : found->all[i].at;
+    }
     return count;
 }
 

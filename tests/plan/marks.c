@@ -4,7 +4,7 @@
  */
 #include "jobs.h"
 
-#include <plan/model/iteration.h>
+#include <plan/model/marks.h>
 
 #define MIB     (1u << 20)
 #define LAYERS  24
@@ -59,15 +59,35 @@ static void iterate(trainer *t, int batches, bool drawn, bool large)
         test_job_free(&t->job, taken[i]);
 }
 
-static trainer begin(const char *name)
+static trainer begin_with(test_random random)
 {
-    trainer t = {.random = test_random_begin(name, 0x51ed), .workspace_at = UINT32_MAX};
+    trainer t = {.random = random, .workspace_at = UINT32_MAX};
     uint16_t stream;
     assert_ok(pleat_trace_new(&t.job.trace));
     assert_ok(pleat_trace_add_stream(t.job.trace, 0, &stream));
     for (int i = 0; i < WEIGHTS; i++)
         take(&t, 4 * MIB);
     return t;
+}
+
+static trainer begin(const char *name)
+{
+    return begin_with(test_random_begin(name, 0x51ed));
+}
+
+/* `events` requests and frees without order, of which at most `most` (64 or fewer) are live. */
+static void wander(trainer *t, uint32_t most, int events)
+{
+    uint32_t live[64], count = 0;
+    for (int i = 0; i < events; i++) {
+        if (count == most || (count > 0 && test_random_below(&t->random, 2) == 0)) {
+            uint32_t at = (uint32_t)test_random_below(&t->random, count);
+            test_job_free(&t->job, live[at]);
+            live[at] = live[--count];
+        } else {
+            live[count++] = take(t, 1 + test_random_below(&t->random, 9 * MIB));
+        }
+    }
 }
 
 /* Whether the trace's iterations from that one on are found, each within so many requests. */
@@ -159,16 +179,7 @@ static void marks_are_none_where_nothing_repeats(void **state)
 {
     (void)state;
     trainer t = begin("marks_are_none_where_nothing_repeats");
-    uint32_t live[64], count = 0;
-    for (int i = 0; i < 2000; i++) {
-        if (count == 64 || (count > 0 && test_random_below(&t.random, 2) == 0)) {
-            uint32_t at = (uint32_t)test_random_below(&t.random, count);
-            test_job_free(&t.job, live[at]);
-            live[at] = live[--count];
-        } else {
-            live[count++] = take(&t, 1 + test_random_below(&t.random, 9 * MIB));
-        }
-    }
+    wander(&t, 64, 2000);
     pleat__arena *arena;
     pleat__requests requests;
     uint32_t *marks, found;
@@ -180,6 +191,37 @@ static void marks_are_none_where_nothing_repeats(void **state)
     pleat_trace_free(t.job.trace);
 }
 
+/* Short recordings without order: what is made ready for a valley may lie before the valley in
+ * front of it, and a mark there began an iteration behind its end. */
+static void marks_ascend_in_whatever_is_recorded(void **state)
+{
+    (void)state;
+    test_random random = test_random_begin("marks_ascend_in_whatever_is_recorded", 0x51ed);
+    uint32_t several = 0;
+    for (uint32_t round = 0; round < 2000; round++) {
+        trainer t = begin_with(random);
+        wander(&t, 6, 60);
+        random = t.random;
+        pleat__arena *arena;
+        pleat__requests requests;
+        uint32_t *marks, found;
+        assert_ok(pleat__arena_create(&arena));
+        assert_ok(pleat__requests_make(t.job.trace, 0, arena, &requests));
+        uint64_t live[WEIGHTS + 60 + 1] = {0};
+        for (uint32_t at = 0; at < requests.event_count; at++) {
+            uint64_t size = requests.items[requests.events[at] / 2].size;
+            live[at + 1] = requests.events[at] % 2 == 0 ? live[at] + size : live[at] - size;
+        }
+        assert_ok(pleat__valleys_find(&requests, live, &marks, &found));
+        several += found > 1;
+        for (uint32_t i = 1; i < found; i++)
+            assert_true(marks[i] > marks[i - 1]);
+        pleat__arena_destroy(arena);
+        pleat_trace_free(t.job.trace);
+    }
+    assert_true(several > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +230,7 @@ int main(void)
         cmocka_unit_test(marks_leave_out_what_was_cut),
         cmocka_unit_test(marks_begin_with_the_first_iteration),
         cmocka_unit_test(marks_are_none_where_nothing_repeats),
+        cmocka_unit_test(marks_ascend_in_whatever_is_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
