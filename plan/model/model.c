@@ -154,15 +154,35 @@ static bool is_followed_by_its_like(const pleat__iteration *iteration, uint32_t 
     return iteration->profiles[profile].end_at == next->begin_at;
 }
 
-/* Events behind an iteration's end at which a request of it is freed; NEVER when it is not. One
- * that outlives its iteration is seen whole in a profile that another follows: behind the last
- * iteration comes what the end of the job does. Its longest life counts: losses are kept until a
- * logging step, and one that has a slot for its shortest life is in the way of all that has the
- * same memory behind it (D534). */
-static uint32_t longest_behind(const pleat__model *model, uint32_t index)
+/* Whether what lies right before the steady iteration is its like, request by request: it need not
+ * be a profile, since the first mark of a job may lie behind its first iteration. */
+static bool follows_its_like(const pleat__model *model)
 {
     pleat__stretch steady = model->iteration.steady;
+    const pleat__request *now = model->requests.items + steady.item;
+    if (steady.item < steady.items)
+        return false;
+    for (uint32_t i = 0; i < steady.items; i++) {
+        const pleat__request *before = now + i - steady.items;
+        if (now[i].size != before->size || now[i].stream != before->stream ||
+            now[i].alloc_at - before->alloc_at != steady.end_at - steady.begin_at)
+            return false;
+    }
+    return true;
+}
+
+/* Events behind an iteration's end at which a request of it is freed; NEVER when it is not. One
+ * that outlives its iteration is seen whole in one that another follows, a profile or its `like`
+ * right before it: behind the last iteration comes what the end of the job does. Its longest life
+ * counts: losses are kept until a logging step, and one that has a slot for its shortest life is in
+ * the way of all that has the same memory behind it (D534). */
+static uint32_t longest_behind(const pleat__model *model, uint32_t index, bool like)
+{
+    pleat__stretch steady = model->iteration.steady;
+    const pleat__request *own = &model->requests.items[steady.item + index];
     uint32_t longest = PLEAT__NEVER;
+    if (like)
+        longest = freed_behind(own - steady.items, (pleat__stretch){.end_at = steady.begin_at});
     for (uint32_t p = 0; p < model->iteration.profile_count; p++) {
         const pleat__request *other = partner(model, p, index);
         if (other == NULL || !is_followed_by_its_like(&model->iteration, p))
@@ -171,9 +191,7 @@ static uint32_t longest_behind(const pleat__model *model, uint32_t index)
         if (behind != PLEAT__NEVER && (longest == PLEAT__NEVER || behind > longest))
             longest = behind;
     }
-    return longest != PLEAT__NEVER
-               ? longest
-               : freed_behind(&model->requests.items[steady.item + index], steady);
+    return longest != PLEAT__NEVER ? longest : freed_behind(own, steady);
 }
 
 /* When a request of the steady iteration, which is freed so far `behind` its end, is freed,
@@ -207,9 +225,10 @@ static pleat_result make_steady(pleat__model *model, pleat_plan *plan)
     if (model->longer == NULL)
         return pleat__fail(PLEAT_E_NO_MEMORY, "no host memory for the lives of %u requests",
                            stretch.items);
+    bool like = follows_its_like(model);
     for (uint32_t i = 0; i < stretch.items; i++) {
         pleat__slot *slot = &steady->slots[i];
-        uint32_t behind = longest_behind(model, i);
+        uint32_t behind = longest_behind(model, i, like);
         *slot = slot_of(&requests->items[stretch.item + i], stretch.begin_at);
         slot->free_at = steady_free(model, i, behind);
         pleat__set_phases(steady, slot);

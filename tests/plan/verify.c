@@ -497,17 +497,19 @@ static void verify_counts_frees_as_streams_have_them(void **state)
     }
 }
 
-/* Like iterations: `A` lives until `B` is there, and a batch until it is gone in the next one. */
-enum { A, B, BATCH, EACH };
-static pleat_plan *plan_of_batches(test_jobber *j)
+/* Like iterations: `A` lives until `B` is there, and a batch until it is gone in the next one, the
+ * last one but to the end of the job. Those from `marked` on have marks. */
+enum { A, B, BATCH, EACH, BATCHES = 5 };
+static pleat_plan *plan_of_batches(test_jobber *j, int marked)
 {
     static const pleat_plan_options options = {.size = sizeof options, .chunk_bytes = 4096};
     uint16_t stream;
     pleat_plan *plan;
     assert_ok(pleat_trace_new(&j->trace));
     assert_ok(pleat_trace_add_stream(j->trace, 0, &stream));
-    for (int i = 0; i < 5; i++, j->next += EACH) {
-        test_job_add(j, PLEAT_EVENT_MARK, 0, 0, 0);
+    for (int i = 0; i < BATCHES; i++, j->next += EACH) {
+        if (i >= marked)
+            test_job_add(j, PLEAT_EVENT_MARK, 0, 0, 0);
         test_job_add(j, PLEAT_EVENT_ALLOC, j->next + A, 8000, 0);
         test_job_add(j, PLEAT_EVENT_ALLOC, j->next + B, 8000, 0);
         test_job_free(j, j->next + A);
@@ -517,6 +519,7 @@ static pleat_plan *plan_of_batches(test_jobber *j)
         test_job_add(j, PLEAT_EVENT_ALLOC, j->next + BATCH, 7000, 0);
     }
     test_job_add(j, PLEAT_EVENT_MARK, 0, 0, 0);
+    test_job_free(j, j->next + BATCH - EACH);
     assert_ok(pleat_plan_make(j->trace, &options, &plan));
     assert_int_equal(plan->steady.slot_count, EACH);
     return plan;
@@ -527,7 +530,7 @@ static void verify_holds_what_outlives_its_iteration_against_the_one_before(void
 {
     (void)state;
     test_jobber j = {0};
-    pleat_plan *plan = plan_of_batches(&j);
+    pleat_plan *plan = plan_of_batches(&j, 0);
     pleat__slot *slots = plan->steady.slots;
     assert_int_equal(slots[BATCH].free_at, 4);
     assert_ok(pleat_plan_verify(plan, j.trace));
@@ -541,12 +544,24 @@ static void verify_holds_what_outlives_its_iteration_against_the_one_before(void
     pleat_trace_free(j.trace);
 }
 
+/* One iteration is between marks, and its like lies before the first one: that one, too, shows how
+ * long a batch lives, and a plan of the job's end was refused by its own proof. */
+static void verify_agrees_with_plans_of_one_marked_iteration(void **state)
+{
+    (void)state;
+    test_jobber j = {0};
+    pleat_plan *plan = plan_of_batches(&j, BATCHES - 1);
+    assert_int_equal(plan->steady.slots[BATCH].free_at, 4);
+    pleat_plan_free(plan);
+    pleat_trace_free(j.trace);
+}
+
 /* A lane is there for `A` as long as the plan says that it lives, which the trace says, too. */
 static void verify_holds_what_lies_in_a_lane_against_the_trace(void **state)
 {
     (void)state;
     test_jobber j = {0};
-    pleat_plan *plan = plan_of_batches(&j);
+    pleat_plan *plan = plan_of_batches(&j, 0);
     pleat__slot *slots = plan->steady.slots;
     plan->lanes = test_array(plan, 1, sizeof *plan->lanes);
     plan->lanes[0] = (pleat__lane){.place = slots[A].place, .bytes = 8192, .end_at = 2};
@@ -572,7 +587,7 @@ static void verify_lane_that_never_ends_is_there_for_all(void **state)
 {
     (void)state;
     test_jobber j = {0};
-    pleat_plan *plan = plan_of_batches(&j);
+    pleat_plan *plan = plan_of_batches(&j, 0);
     pleat__slot *slots = plan->steady.slots;
     plan->lanes = test_array(plan, 1, sizeof *plan->lanes);
     plan->lanes[0] =
@@ -600,6 +615,7 @@ int main(void)
         cmocka_unit_test(verify_holds_the_plan_against_the_trace),
         cmocka_unit_test(verify_counts_frees_as_streams_have_them),
         cmocka_unit_test(verify_holds_what_outlives_its_iteration_against_the_one_before),
+        cmocka_unit_test(verify_agrees_with_plans_of_one_marked_iteration),
         cmocka_unit_test(verify_holds_what_lies_in_a_lane_against_the_trace),
         cmocka_unit_test(verify_lane_that_never_ends_is_there_for_all),
     };
