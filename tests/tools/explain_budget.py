@@ -198,7 +198,7 @@ class Budget(unittest.TestCase):
 
     def test_many_iterations_before_it_are_gone_through_once(self):
         made = Recording()
-        for i in range(20000):
+        for i in range(80000):
             made.label = "iter=%d;phase=block.0" % i
             output = made.take(OUTPUT)
             made.label += ".again"
@@ -211,13 +211,14 @@ class Budget(unittest.TestCase):
     def test_many_iterations_behind_it_are_gone_through_once(self):
         made = Recording()
         made.iteration(0, (SAVED,) * BLOCKS)
-        for i in range(1, 40000):  # an evaluation: nothing is computed again
+        for i in range(1, 160000):  # an evaluation: nothing is computed again
             made.label = "iter=%d;phase=block.4095" % i
             made.give(made.take(OUTPUT))
         self.assert_read_in_time(made)
 
     def assert_read_in_time(self, made):
-        """Held against reading the recording, in processor time."""
+        """Held against reading the recording, in processor time. A pass for each iteration takes some 150 times as
+        long as that, one pass about twice: a busy machine is taken for neither."""
         path = self.written(made)
 
         def seconds(*command):
@@ -228,7 +229,7 @@ class Budget(unittest.TestCase):
             self.assertEqual(process.returncode, 0)
             return used.ru_utime + used.ru_stime
 
-        self.assertLess(seconds("explain", "--budget", "1GiB"), 5 * seconds("import"))
+        self.assertLess(seconds("explain", "--budget", "1GiB"), 30 * seconds("import"))
 
     def test_peaks_of_larger_iterations_may_lie_elsewhere(self):
         # What the optimizer needs for a moment outlives the last block's backward; it is as large at any size.
