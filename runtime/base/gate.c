@@ -193,31 +193,38 @@ void pleat__gate_enter(pleat__gate *gate)
 
 /* ---- streams ---- */
 
-pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream)
+static size_t find_stream(const pleat__gate *gate, pleat_stream stream)
 {
     size_t at = 0;
+    while (at < gate->stream_count && gate->streams[at].stream != stream)
+        at++;
+    return at;
+}
+
+pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream)
+{
     if (gate->has_last && gate->last == stream)
         return PLEAT_OK;
-    while (at < gate->stream_count && gate->streams[at] != stream)
-        at++;
+    size_t at = find_stream(gate, stream);
     if (at == gate->stream_count) {
         PLEAT_TRY(pleat__arena_grow(gate->arena, &gate->streams, &gate->stream_capacity, at,
                                     sizeof *gate->streams));
-        gate->streams[gate->stream_count++] = stream;
+        gate->streams[gate->stream_count++] = (pleat__gate_stream){.stream = stream};
     }
     gate->last = stream;
     gate->has_last = true;
     return PLEAT_OK;
 }
 
-void pleat__gate_forget_stream(pleat__gate *gate, pleat_stream stream)
+void pleat__gate_add_blocks(pleat__gate *gate, pleat_stream stream, int more)
 {
+    size_t at = find_stream(gate, stream);
+    PLEAT_ASSERT(at < gate->stream_count);
+    gate->streams[at].blocks += (uint64_t)more;
+    if (gate->streams[at].blocks != 0)
+        return;
+    gate->streams[at] = gate->streams[--gate->stream_count];
     gate->has_last = gate->has_last && gate->last != stream;
-    for (size_t i = 0; i < gate->stream_count; i++)
-        if (gate->streams[i] == stream) {
-            gate->streams[i] = gate->streams[--gate->stream_count];
-            return;
-        }
 }
 
 pleat_event pleat__gate_before(const pleat__gate *gate, pleat_stream stream)
@@ -300,9 +307,7 @@ static bool fence_stream(const pleat__gate *gate, pleat_stream stream, pleat__fe
 
 bool pleat__gate_fence(pleat__gate *gate, pleat__fences *fences)
 {
-    bool all = gate->gather == NULL || gate->gather(gate->gather_context) == PLEAT_OK;
-    if (!all && !gate->ending)
-        return false;
+    bool all = true;
     *fences = (pleat__fences){.count = 0};
     fences->fences =
         gate->stream_count <= PLEAT__FENCES
@@ -312,8 +317,8 @@ bool pleat__gate_fence(pleat__gate *gate, pleat__fences *fences)
         return false;
     /* A stream that was told to capture did nothing since (pleat__gate_before). */
     for (size_t i = 0; i < gate->stream_count && (all || gate->ending); i++)
-        if (pleat__gate_before(gate, gate->streams[i]) == 0)
-            all = fence_stream(gate, gate->streams[i], fences) && all;
+        if (pleat__gate_before(gate, gate->streams[i].stream) == 0)
+            all = fence_stream(gate, gate->streams[i].stream, fences) && all;
     if (all || gate->ending)
         return true;
     pleat__gate_unfence(gate, fences);

@@ -46,6 +46,13 @@ typedef struct pleat__captured {
     pleat_event before;
 } pleat__captured;
 
+/* A stream that allocates. */
+typedef struct pleat__gate_stream {
+    pleat_stream stream;
+    uint64_t blocks; /* of those that share their memory (heap.h): allocations, and requests on
+                        their way */
+} pleat__gate_stream;
+
 /* The point that a stream had reached. */
 typedef struct pleat__fence {
     pleat_stream stream;
@@ -71,15 +78,12 @@ typedef struct pleat__gate {
     uint64_t left;      /* times that the lock was left for verbs */
     uint64_t left_ns;   /* when it was; 0: by a thread of Pleat's own */
     uint64_t waited_ns; /* that the program's threads waited for verbs, the turn and the lock */
-    /* Streams that have allocated. */
-    pleat_stream *streams;
+    /* Streams that have allocated; of those that share, the ones that have something now. */
+    pleat__gate_stream *streams;
     size_t stream_count;
     size_t stream_capacity;
     pleat_stream last; /* that was noted */
     bool has_last;
-    /* Before they are fenced: what others did comes behind one of them. NULL: there are none. */
-    pleat_result (*gather)(void *context);
-    void *gather_context;
     bool ending; /* all goes: what is allocated still is waited for as well, whatever is refused */
     /* Streams that capture a graph: nothing may be recorded on them. */
     pleat__captured *captured;
@@ -136,8 +140,8 @@ PLEAT_NODISCARD bool pleat__gate_leave_fenced(pleat__gate *gate, pleat__fences *
 bool pleat__fences_keep(const pleat__fences *fences, pleat_stream stream);
 /* A stream that allocates. */
 PLEAT_NODISCARD pleat_result pleat__gate_note_stream(pleat__gate *gate, pleat_stream stream);
-/* What it did comes behind another one that allocates. */
-void pleat__gate_forget_stream(pleat__gate *gate, pleat_stream stream);
+/* One that shares its memory has so many more blocks, or fewer; without any it is forgotten. */
+void pleat__gate_add_blocks(pleat__gate *gate, pleat_stream stream, int more);
 /* Fences the point that a stream has reached. PLEAT_E_NOT_READY, without a text: it captures. */
 PLEAT_NODISCARD pleat_result pleat__gate_record(const pleat__gate *gate, pleat_event event,
                                                 pleat_stream stream);

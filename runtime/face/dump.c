@@ -45,7 +45,7 @@ static void gather_streams(snapshot *s, const pleat_runtime *runtime)
         s->failed = pleat__arena_grow(s->arena, &s->streams, &s->stream_capacity, s->stream_count,
                                       sizeof *s->streams);
         if (s->failed == PLEAT_OK)
-            s->streams[s->stream_count++] = runtime->gate.streams[i];
+            s->streams[s->stream_count++] = runtime->gate.streams[i].stream;
     }
 }
 

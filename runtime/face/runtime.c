@@ -286,6 +286,15 @@ static pleat_result guard_alloc(pleat_runtime *runtime, pleat_va address, uint64
     return pleat__canary_taken(&runtime->canary, &block, bytes);
 }
 
+/* The policy hears of a free, where `later` bytes do not wait for it: those count at once. */
+static pleat_result give_back(pleat_runtime *runtime, pleat_va address, uint64_t later)
+{
+    if (later == 0)
+        return runtime->ops->free(runtime->policy, address);
+    pleat__count_waiting(&runtime->stats, later, 1);
+    return PLEAT_OK;
+}
+
 /* Something was allocated for a request of `bytes`; on failure it is not any more. */
 static pleat_result note_alloc(pleat_runtime *runtime, pleat_va *address, uint64_t bytes,
                                pleat_stream stream)
@@ -293,7 +302,9 @@ static pleat_result note_alloc(pleat_runtime *runtime, pleat_va *address, uint64
     pleat_result result =
         runtime->canary.paint != NULL ? guard_alloc(runtime, *address, bytes) : PLEAT_OK;
     if (result != PLEAT_OK) {
-        PLEAT_CHECK(runtime->ops->free(runtime->policy, *address) == PLEAT_OK);
+        uint64_t later;
+        PLEAT_CHECK(pleat__pending_free(&runtime->pending, *address, &later) == PLEAT_OK);
+        PLEAT_CHECK(give_back(runtime, *address, later) == PLEAT_OK);
         *address = 0;
         return result;
     }
@@ -399,16 +410,14 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool lat
 
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
-    uint64_t later = 0; /* bytes, where the policy hears of it later: it counts at once */
+    uint64_t later = 0;
     if (__builtin_expect(runtime->known.count != 0, 0))
         pleat__known_forget(runtime, address);
     if (runtime->pending.entries.count > 0)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &later));
     if (__builtin_expect(is_watched(runtime), 0))
         PLEAT_TRY(note_free(runtime, address, later != 0));
-    if (later != 0)
-        pleat__count_waiting(&runtime->stats, later, 1);
-    else if (runtime->ops->free(runtime->policy, address) != PLEAT_OK)
+    if (give_back(runtime, address, later) != PLEAT_OK)
         return not_found(address);
     runtime->stats.frees++;
     return PLEAT_OK;

@@ -77,7 +77,7 @@ static bool fence(pleat__deferred_unmap *deferred, uint16_t stream)
     pleat_event event;
     if (ops->event_create(heap->vmm.self, heap->device, &event) != PLEAT_OK)
         return false;
-    if (pleat__heap_fence(heap, stream, event) != PLEAT_OK) {
+    if (pleat__gate_record(heap->pool->gate, event, heap->streams[stream]) != PLEAT_OK) {
         (void)ops->event_destroy(heap->vmm.self, event);
         return false;
     }
@@ -88,6 +88,9 @@ static bool fence(pleat__deferred_unmap *deferred, uint16_t stream)
 bool pleat__deferred_unmap_fence(pleat__deferred_unmap *deferred, uint16_t stream)
 {
     uint64_t bit = UINT64_C(1) << stream;
+    /* What streams that share have freed the GPU is past. */
+    if (stream == PLEAT__OVERFLOW)
+        return true;
     if (((deferred->fenced | deferred->unfenced) & bit) == 0)
         *(fence(deferred, stream) ? &deferred->fenced : &deferred->unfenced) |= bit;
     return (deferred->fenced & bit) != 0;

@@ -31,7 +31,6 @@ pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, int device, plea
         .view_maps_most = conf->views,
         .view_pages_most = (pleat__space_pages(pool->space) - pool->region_pages) / 2,
     };
-    pleat__overflow_init(&heap->overflow, pool->gate);
     /* A small zone grows by a chunk, which must hold any small request with room to share. */
     uint64_t small = conf->small >> PLEAT__GRANULE_SHIFT;
     heap->small_granules =
@@ -58,9 +57,6 @@ void pleat__heap_release(pleat__heap *heap)
     pleat__arena_free(heap->arena, heap->gathered);
     pleat__arena_free(heap->arena, heap->shown);
     pleat__arena_free(heap->arena, heap->loose);
-    pleat__overflow_release(&heap->overflow);
-    if (heap->pool->gate->gather_context == heap)
-        heap->pool->gate->gather = NULL;
     *heap = (pleat__heap){0};
 }
 

@@ -28,6 +28,9 @@
  *         cases: a slot lies there, there is no new memory, or new memory would be needed and one
  *         of the two does the job's work while the other helps it (pleat__heap_helps), so that
  *         they wait for each other anyway. Unrelated streams would lose their overlap.
+ * SHARED  Streams after the first 62 have one zone, PLEAT__OVERFLOW's. What they free comes back
+ *         when the GPU is past it (pending_free.h), so nobody has to wait for what is free there,
+ *         and what others freed never goes there (D640).
  * TRUTH   Occupancy says what is free; the zones' sets are derived from it. Slots change occupancy
  *         without touching the sets: they leave a note, and notes are worked off before the sets
  *         are used next. When notes overflow (a planned job never looks at the sets) the sets are
@@ -43,12 +46,11 @@
 #include <runtime/base/conf.h>
 #include <runtime/memory/chunks.h>
 #include <runtime/memory/free_runs.h>
-#include <runtime/memory/overflow_streams.h>
 #include <runtime/streams/sharing.h>
 
 #define PLEAT__STREAMS  63u /* D194 */
 #define PLEAT__ZONES    (2 * PLEAT__STREAMS)
-#define PLEAT__OVERFLOW (PLEAT__STREAMS - 1) /* shared by all streams after the first 62 */
+#define PLEAT__OVERFLOW (PLEAT__STREAMS - 1) /* of all streams after the first 62 together */
 #define PLEAT__NOTES    512u
 
 typedef struct pleat__view pleat__view; /* views.h */
@@ -112,8 +114,7 @@ typedef struct pleat__heap {
     pleat_stream streams[PLEAT__STREAMS];
     uint32_t stream_count;
     uint64_t requests[PLEAT__STREAMS]; /* of each stream, so far: the policy counts them */
-    pleat__overflow overflow; /* those of the index PLEAT__OVERFLOW; streams[] has who asked last */
-    uint32_t small_granules;  /* requests below are small */
+    uint32_t small_granules;           /* requests below are small */
     pleat__note *notes;
     uint32_t note_count;
     bool stale;
@@ -154,16 +155,8 @@ PLEAT_NODISCARD pleat_result pleat__heap_init(pleat__heap *heap, pleat_vmm vmm, 
 void pleat__heap_release(pleat__heap *heap);
 
 /* A stream's index; new ones are added. The first 62 have memory of their own; those after them
- * share theirs: call this before every request of such a one, and the next one too. */
+ * share theirs. */
 uint16_t pleat__heap_stream(pleat__heap *heap, pleat_stream stream);
-/* A request of one that shares comes; either of the next two follows. */
-PLEAT_NODISCARD pleat_result pleat__heap_overflow_begin(pleat__heap *heap, pleat_stream stream);
-/* It has its place: its stream waits for whoever may have used that. On failure that is as if it
- * had not been served, and its place is to be given back. */
-PLEAT_NODISCARD pleat_result pleat__heap_overflow_served(pleat__heap *heap, pleat_stream stream,
-                                                         pleat_va address);
-/* It was not served. */
-void pleat__heap_overflow_refused(pleat__heap *heap, pleat_stream stream);
 
 /* Places a request and marks it occupied. *stitched: it lies in a view. On failure nothing is
  * changed, except that some new memory may be free. PLEAT_E_NOT_READY, without a text: verbs are
@@ -216,10 +209,6 @@ bool pleat__heap_audit(const pleat__heap *heap);
 
 /* ---- for views and layouts ---- */
 
-/* Fences the point that a stream, or all that share an index, have reached. PLEAT_E_NOT_READY as
- * pleat__gate_record, PLEAT_E_STATE: they capture, and nobody said so. */
-PLEAT_NODISCARD pleat_result pleat__heap_fence(pleat__heap *heap, uint16_t stream,
-                                               pleat_event event);
 /* Brings the sets up to date. */
 PLEAT_NODISCARD pleat_result pleat__heap_sync(pleat__heap *heap);
 /* New chunks into a zone, where a plan's memory that rests does not come short by it, and none of

@@ -293,9 +293,6 @@ uint64_t pleat__streams_kept(const pleat__heap *heap, const pleat__fences *fence
     uint64_t streams = 0;
     for (uint32_t i = 0; i < heap->stream_count && i < PLEAT__OVERFLOW; i++)
         streams |= (uint64_t)pleat__fences_keep(fences, heap->streams[i]) << i;
-    if (heap->overflow.apart ||
-        (heap->overflow.has_head && pleat__fences_keep(fences, heap->overflow.head)))
-        streams |= UINT64_C(1) << PLEAT__OVERFLOW;
     return streams;
 }
 

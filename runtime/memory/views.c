@@ -200,8 +200,8 @@ void pleat__view_use(pleat__heap *heap, const pleat__place *place)
     link_in(heap, held->runs.view);
 }
 
-/* Behind this point the stream uses nothing of it: it may show something else. Streams that share
- * an index would be made to wait for each other, every time. */
+/* Behind this point the stream uses nothing of it: it may show something else. Where streams share
+ * their memory there is no such point to record. */
 static void note_idle(pleat__heap *heap, pleat__view *view)
 {
     if (view->maps < LEAST_REMAPPED || view->stream == PLEAT__OVERFLOW)
@@ -209,7 +209,8 @@ static void note_idle(pleat__heap *heap, pleat__view *view)
     if (view->idle == 0 &&
         heap->vmm.ops->event_create(heap->vmm.self, heap->device, &view->idle) != PLEAT_OK)
         view->idle = 0;
-    view->fenced = view->idle != 0 && pleat__heap_fence(heap, view->stream, view->idle) == PLEAT_OK;
+    view->fenced = view->idle != 0 && pleat__gate_record(heap->pool->gate, view->idle,
+                                                         heap->streams[view->stream]) == PLEAT_OK;
 }
 
 void pleat__view_leave(pleat__heap *heap, const pleat__place *place)

@@ -130,7 +130,7 @@ static uint16_t stream_index(policy *self, pleat_stream stream)
     uint16_t index = pleat__heap_stream(&self->heap, stream);
     self->last_stream = stream;
     self->last_index = index;
-    self->has_stream = index != PLEAT__OVERFLOW;
+    self->has_stream = true;
     return index;
 }
 
@@ -451,55 +451,25 @@ static inline void give_back(policy *self, const pleat__place *place)
                          place);
 }
 
-static inline void remove_place(policy *self, pleat__place *entry)
-{
-    give_back(self, entry);
-    pleat__place_map_remove(&self->places, entry);
-}
-
-/* Nothing lies there any more; something does where it was of a stream that shares memory with
- * others, and those cannot be made to wait for it now. */
-static void leave_place(policy *self, pleat__place *entry)
-{
-    if (__builtin_expect(entry->stream != PLEAT__OVERFLOW, 1) ||
-        pleat__overflow_give(&self->heap.overflow, entry->address))
-        remove_place(self, entry);
-}
-
-static void give_fenced(void *opaque, pleat_va address)
-{
-    policy *self = opaque;
-    remove_place(self, pleat__place_map_find(&self->places, address));
-}
-
-void pleat__pleat_give_unfenced(policy *self)
-{
-    pleat__overflow_give_unfenced(&self->heap.overflow, give_fenced, self);
-}
-
-bool pleat__pleat_is_unfenced(const policy *self, const pleat__place *entry)
-{
-    return __builtin_expect(entry->stream == PLEAT__OVERFLOW, 0) &&
-           pleat__overflow_is_unfenced(&self->heap.overflow, entry->address);
-}
-
+/* A request of a stream that shares memory with others comes; end_shared follows. */
 static pleat_result begin_shared(policy *self, pleat_stream stream)
 {
-    pleat__pleat_give_unfenced(self);
-    return pleat__heap_overflow_begin(&self->heap, stream);
+    PLEAT_TRY(pleat__gate_note_stream(self->pool.gate, stream));
+    pleat__gate_add_blocks(self->pool.gate, stream, 1);
+    return PLEAT_OK;
 }
 
-/* What became of a request of a stream that shares memory with others. */
-static pleat_result end_shared(policy *self, pleat_stream stream, const pleat__place *place,
-                               pleat_result result)
+/* Its memory comes back when the stream is past its free. */
+static pleat_result end_shared(policy *self, pleat_stream stream, uint64_t bytes,
+                               const pleat__place *place, pleat_result result)
 {
-    if (result != PLEAT_OK) {
-        pleat__heap_overflow_refused(&self->heap, stream);
-        return result;
+    if (result == PLEAT_OK) {
+        result = pleat__pending_record(self->waiting.pending, place->address, bytes, stream);
+        if (result != PLEAT_OK)
+            give_back(self, place);
     }
-    result = pleat__heap_overflow_served(&self->heap, stream, place->address);
     if (result != PLEAT_OK)
-        give_back(self, place);
+        pleat__gate_add_blocks(self->pool.gate, stream, -1);
     return result;
 }
 
@@ -520,7 +490,7 @@ static pleat_result alloc(void *opaque, uint64_t bytes, pleat_stream stream, ple
     self->heap.requests[index]++;
     pleat_result result = place_request(self, bytes, index, &place);
     if (shares)
-        result = end_shared(self, stream, &place, result);
+        result = end_shared(self, stream, bytes, &place, result);
     uint32_t how = self->served;
     self->served = 0;
     if (__builtin_expect(result != PLEAT_OK, 0)) {
@@ -542,11 +512,15 @@ static pleat_result free_place(void *opaque, pleat_va address)
     policy *self = opaque;
     prefetch_free(self, address);
     pleat__place *entry = pleat__place_map_find(&self->places, address);
-    if (entry == NULL || pleat__pleat_is_unfenced(self, entry))
+    if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
     uint64_t rounded = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
     pleat__count_free(self->stats, rounded - entry->slack);
-    leave_place(self, entry);
+    if (__builtin_expect(entry->stream == PLEAT__OVERFLOW, 0))
+        pleat__gate_add_blocks(self->pool.gate,
+                               pleat__pending_first(self->waiting.pending, address), -1);
+    give_back(self, entry);
+    pleat__place_map_remove(&self->places, entry);
     return PLEAT_OK;
 }
 

@@ -43,11 +43,6 @@ typedef struct pleat__pleat {
 #define PLEAT__WAKE_AHEAD 256u
 #define PLEAT__WAKE_SHARE 32u
 
-/* Gives those back to the heap whose streams can be fenced now. */
-void pleat__pleat_give_unfenced(pleat__pleat *self);
-/* Whether a place was freed, and waits for that. */
-bool pleat__pleat_is_unfenced(const pleat__pleat *self, const pleat__place *entry);
-
 /* Gives chunks back; whether any went. pre: the turn; the lock is left meanwhile. */
 bool pleat__pleat_shrink(pleat__pleat *self, uint32_t chunks);
 /* What is allocated is what is in use, and the auditors of memory (docs/invariants.md, R1 to R8).

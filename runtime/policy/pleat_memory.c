@@ -14,7 +14,7 @@ pleat_result pleat__pleat_block_of(void *opaque, pleat_va address, pleat_block *
 {
     policy *self = opaque;
     const pleat__place *entry = pleat__place_map_holding(&self->places, address);
-    if (entry == NULL || pleat__pleat_is_unfenced(self, entry))
+    if (entry == NULL)
         return PLEAT_E_NOT_FOUND;
     uint64_t bytes = (uint64_t)entry->granules << PLEAT__GRANULE_SHIFT;
     *block =
@@ -22,7 +22,7 @@ pleat_result pleat__pleat_block_of(void *opaque, pleat_va address, pleat_block *
                       .bytes = bytes,
                       .requested = bytes - entry->slack,
                       .stream = entry->stream == PLEAT__OVERFLOW
-                                    ? pleat__overflow_owner(&self->heap.overflow, entry->address)
+                                    ? pleat__pending_first(self->waiting.pending, entry->address)
                                     : self->heap.streams[entry->stream],
                       .allocated = 1};
     return PLEAT_OK;
@@ -46,8 +46,6 @@ pleat_va pleat__pleat_next(void *opaque, pleat_va address)
 {
     policy *self = opaque;
     const pleat__place *entry = pleat__place_map_next(&self->places, address);
-    while (entry != NULL && pleat__pleat_is_unfenced(self, entry))
-        entry = pleat__place_map_next(&self->places, entry->address + 1);
     return entry == NULL ? 0 : entry->address;
 }
 
@@ -60,7 +58,6 @@ bool pleat__pleat_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, ple
 {
     policy *self = opaque;
     (void)stream;
-    pleat__pleat_give_unfenced(self);
     switch (what) {
     case PLEAT__RECLAIM_VIEWS: {
         bool swept = pleat__layouts_sweep(&self->learner.layouts);
@@ -77,7 +74,6 @@ bool pleat__pleat_reclaim(void *opaque, pleat__reclaim what, uint64_t bytes, ple
 uint64_t pleat__pleat_rest(void *opaque, uint64_t keep_bytes)
 {
     policy *self = opaque;
-    pleat__pleat_give_unfenced(self);
     uint64_t bytes = pleat__rest_idle(&self->heap, keep_bytes);
     pleat__rest_join(&self->heap, self->learner.current != NULL);
     return bytes;
@@ -116,7 +112,6 @@ uint64_t pleat__pleat_spare(void *opaque)
     pleat__chunk_set needed;
     if (self->learner.current == NULL)
         return 0;
-    pleat__pleat_give_unfenced(self);
     pleat__chunk_set_init(&needed, self->arena, self->pool.occupancy.shift);
     uint64_t bytes = list_needed(self->learner.current, &needed) == PLEAT_OK
                          ? pleat__rest_spared(&self->heap, &needed, self->strayed)
@@ -129,11 +124,7 @@ uint64_t pleat__pleat_spare(void *opaque)
 pleat_result pleat__pleat_hold(void *opaque)
 {
     policy *self = opaque;
-    pleat__pleat_give_unfenced(self);
-    return self->heap.overflow.unfenced == NULL
-               ? pleat__rest_hold(&self->heap)
-               : pleat__fail(PLEAT_E_DRIVER,
-                             "what was freed waits for a stream that has no events");
+    return pleat__rest_hold(&self->heap);
 }
 
 void pleat__pleat_let_go(void *opaque)

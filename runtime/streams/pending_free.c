@@ -142,6 +142,15 @@ pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, ui
     return PLEAT_OK;
 }
 
+pleat_stream pleat__pending_first(const pleat__pending *pending, pleat_va address)
+{
+    const pleat__pending_entry *entry = pleat__address_map_find(&pending->entries, address);
+    const pleat__pending_use *use = entry->uses;
+    while (use->next != NULL)
+        use = use->next;
+    return use->stream;
+}
+
 bool pleat__pending_waits(const pleat__pending *pending, pleat_va address)
 {
     const pleat__pending_entry *entry =
@@ -238,10 +247,8 @@ static bool is_past(pleat__pending *pending, pleat__pending_entry *entry, void *
 
 static void finish(pleat__pending *pending, pleat__pending_entry *entry)
 {
-    pleat_va address = entry->address;
-    uint64_t bytes = entry->bytes;
+    pending->done(pending->context, entry->address, entry->bytes);
     forget(pending, entry);
-    pending->done(pending->context, address, bytes);
 }
 
 /* The entry leaves the queue: the streams are past it. Whether its free is due. */

@@ -3,7 +3,8 @@
  *
  * An allocation that further streams use (record_stream) is not free when the program frees it, but
  * when the work that those streams had been given by then is done; nor is one whose memory is held
- * (paused), before that is over. Until then the policy does not hear of the free.
+ * (paused), before that is over. Until then the policy does not hear of the free. Where streams
+ * share their memory (heap.h) the policy records the block's own stream so.
  *
  *      record, prepare         free                    events passed, not held
  *   (unknown) ----> RECORDED -------> WAITING [events] -----------------------> the policy's free
@@ -83,6 +84,8 @@ PLEAT_NODISCARD pleat_result pleat__pending_record(pleat__pending *pending, plea
 /* Before the memory of the allocation of `bytes` is held: its free can wait. */
 PLEAT_NODISCARD pleat_result pleat__pending_prepare(pleat__pending *pending, pleat_va address,
                                                     uint64_t bytes);
+/* The stream that was recorded first. pre: one was */
+pleat_stream pleat__pending_first(const pleat__pending *pending, pleat_va address);
 /* Whether the allocation at an address has been freed, and waits. */
 bool pleat__pending_waits(const pleat__pending *pending, pleat_va address);
 /* *bytes of the allocation when its free must wait: it is queued. 0: no other stream uses it, and
