@@ -464,12 +464,15 @@ static pleat_result find_live(pleat_runtime *runtime, pleat_va address, pleat_bl
                : not_found(address);
 }
 
-/* Spilling moves what lives behind the work of the streams that the gate knows. */
+/* Spilling moves what lives behind the work of the streams that the gate knows: one that uses
+ * memory is known for good, whatever becomes of what it has itself. */
 static pleat_result record_use(pleat_runtime *runtime, const pleat_block *block,
                                pleat_stream stream)
 {
-    if (runtime->spill.on)
+    if (runtime->spill.on) {
         PLEAT_TRY(pleat__gate_note_stream(&runtime->gate, stream));
+        pleat__gate_add_blocks(&runtime->gate, stream, 1);
+    }
     uint64_t guarded = block->requested + runtime->canary.guard;
     return pleat__pending_record(&runtime->pending, block->address, guarded, stream);
 }

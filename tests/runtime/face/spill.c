@@ -310,32 +310,39 @@ static void *release_later(void *host)
     return NULL;
 }
 
-/* A stream that only uses memory, and asks for none. */
+/* A stream that uses memory of another one, and asks for none, or has given up what it had: there
+ * are more streams than have memory of their own then. */
 static void spill_waits_for_streams_that_use_what_goes(void **state)
 {
     (void)state;
-    fixture f;
-    pthread_t other;
-    pleat_event kernel;
-    uint64_t before, after;
-    begin_spilling(&f, 12 * MIB);
-    pleat_va kept = take(&f, 8 * MIB, 0);
-    assert_ok(pleat_mark(f.runtime));
-    assert_ok(pleat__host_stream_hold(&f.host, 7));
-    assert_ok(pleat_record_stream(f.runtime, kept, 7));
-    assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &kernel));
-    assert_ok(f.vmm.ops->event_record(f.vmm.self, kernel, 7));
-    assert_ok(pleat_host_physical(&f.host, kept, &before));
-    assert_int_equal(pthread_create(&other, NULL, release_later, &f.host), 0);
-    pleat_va more = take(&f, 6 * MIB, 0);
-    assert_ok(f.vmm.ops->event_query(f.vmm.self, kernel));
-    assert_ok(pleat_host_physical(&f.host, kept, &after));
-    assert_int_not_equal(before, after);
-    assert_int_equal(pthread_join(other, NULL), 0);
-    assert_ok(f.vmm.ops->event_destroy(f.vmm.self, kernel));
-    assert_ok(pleat_free(f.runtime, more));
-    assert_ok(pleat_free(f.runtime, kept));
-    end(&f);
+    for (int asks = 0; asks < 2; asks++) {
+        fixture f;
+        pthread_t other;
+        pleat_event kernel;
+        uint64_t before, after;
+        begin_spilling(&f, 14 * MIB);
+        pleat_va kept = take(&f, 8 * MIB, 0);
+        for (pleat_stream s = 100; s < 161 && asks; s++)
+            assert_ok(pleat_free(f.runtime, take(&f, 512, s)));
+        assert_ok(pleat_mark(f.runtime));
+        assert_ok(pleat_record_stream(f.runtime, kept, 7));
+        if (asks)
+            assert_ok(pleat_free(f.runtime, take(&f, 512, 7)));
+        assert_ok(pleat__host_stream_hold(&f.host, 7));
+        assert_ok(f.vmm.ops->event_create(f.vmm.self, 0, &kernel));
+        assert_ok(f.vmm.ops->event_record(f.vmm.self, kernel, 7));
+        assert_ok(pleat_host_physical(&f.host, kept, &before));
+        assert_int_equal(pthread_create(&other, NULL, release_later, &f.host), 0);
+        pleat_va more = take(&f, 8 * MIB, 0);
+        assert_ok(f.vmm.ops->event_query(f.vmm.self, kernel));
+        assert_ok(pleat_host_physical(&f.host, kept, &after));
+        assert_int_not_equal(before, after);
+        assert_int_equal(pthread_join(other, NULL), 0);
+        assert_ok(f.vmm.ops->event_destroy(f.vmm.self, kernel));
+        assert_ok(pleat_free(f.runtime, more));
+        assert_ok(pleat_free(f.runtime, kept));
+        end(&f);
+    }
 }
 
 /* States of which each leaves a part of its chunk free go to the host and are freed there. */
