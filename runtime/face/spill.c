@@ -157,30 +157,41 @@ static uint64_t room_at_peak(const pleat_runtime *runtime, uint64_t peak, uint64
     return limit > wanted ? limit - wanted : 0;
 }
 
+/* Those of the host that rank last, as they are used most, of so many bytes at most: at the end of
+ * what was found; how many. */
+static size_t list_back(pleat_runtime *runtime, uint64_t bytes, chunks *found)
+{
+    size_t count = 0;
+    uint64_t sum = 0;
+    found->count = 0;
+    if (list(runtime, true, found) != PLEAT_OK || found->count == 0)
+        return 0;
+    qsort(found->all, found->count, sizeof *found->all, compare);
+    while (found->count > 0 && found->all[found->count - 1]->rank == STAYS)
+        found->count--;
+    while (count < found->count) {
+        sum +=
+            found->all[found->count - 1 - count]->pages * pleat__space_page_bytes(runtime->space);
+        if (sum > bytes)
+            break;
+        count++;
+    }
+    return count;
+}
+
 /* With the turn. */
 static void bring_back(pleat_runtime *runtime, uint64_t bytes)
 {
     chunks found = {0};
-    if (list(runtime, true, &found) == PLEAT_OK && found.count > 0) {
-        qsort(found.all, found.count, sizeof *found.all, compare);
-        size_t count = 0;
-        uint64_t sum = 0;
-        while (found.count > 0 && found.all[found.count - 1]->rank == STAYS)
-            found.count--;
-        /* Those that rank last are used most. */
-        while (count < found.count) {
-            const pleat__chunk *chunk = found.all[found.count - 1 - count];
-            sum += chunk->pages * pleat__space_page_bytes(runtime->space);
-            if (sum > bytes)
-                break;
-            count++;
-        }
-        uint64_t limit = pleat__limits_allowed(runtime);
-        if (count > 0) {
-            (void)pleat__trim(runtime, limit > bytes ? limit - bytes : 0);
-            (void)!pleat__move(runtime, found.all + found.count - count, count, false);
-        }
+    uint64_t limit = pleat__limits_allowed(runtime);
+    size_t count = list_back(runtime, bytes, &found);
+    if (count > 0) {
+        (void)pleat__trim(runtime, limit > bytes ? limit - bytes : 0);
+        /* What others freed meanwhile may rest by now. */
+        count = list_back(runtime, bytes, &found);
     }
+    if (count > 0)
+        (void)!pleat__move(runtime, found.all + found.count - count, count, false);
     pleat__arena_free(runtime->arena, found.all);
 }
 

@@ -283,6 +283,75 @@ static void spill_settings_are_checked(void **state)
     end(&f);
 }
 
+static struct {
+    const pleat_vmm_ops *host;
+    pleat_runtime *runtime;
+    pleat_va blocks[4]; /* freed while memory is released; 0: none */
+    bool refuses;       /* the next map */
+} meanwhile;
+
+static void *free_blocks(void *unused)
+{
+    (void)unused;
+    for (int b = 0; b < 4; b++)
+        if (pleat_free(meanwhile.runtime, meanwhile.blocks[b]) != PLEAT_OK)
+            abort();
+    return NULL;
+}
+
+static pleat_result release_slowly(void *self, pleat_handle handle)
+{
+    pthread_t other;
+    if (meanwhile.blocks[0] != 0) {
+        assert_int_equal(pthread_create(&other, NULL, free_blocks, NULL), 0);
+        assert_int_equal(pthread_join(other, NULL), 0);
+        meanwhile.blocks[0] = 0;
+    }
+    return meanwhile.host->release(self, handle);
+}
+
+static pleat_result map_or_refuse(void *self, pleat_va at, uint64_t bytes, pleat_handle handle)
+{
+    bool refuses = meanwhile.refuses;
+    meanwhile.refuses = false;
+    return refuses ? PLEAT_E_DRIVER : meanwhile.host->map(self, at, bytes, handle);
+}
+
+/* What another thread frees while room is made for it goes to rest there, and does not come back.
+ */
+static void spill_brings_back_nothing_that_is_freed_meanwhile(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va states[4], refused;
+    open_host(&f, 256 * MIB, false);
+    meanwhile.host = f.host.ops;
+    pleat_vmm_ops slow = *f.host.ops;
+    slow.release = release_slowly;
+    slow.map = map_or_refuse;
+    f.vmm.ops = &slow;
+    pleat_runtime_options options = {
+        .size = sizeof options, .budget_bytes = 12 * MIB, .conf = "spill:host"};
+    assert_ok(pleat_runtime_create(f.vmm, &options, &f.runtime));
+    for (int s = 0; s < 4; s++)
+        states[s] = take(&f, 2 * MIB, 0);
+    assert_ok(pleat_mark(f.runtime));
+    pleat_va large = take(&f, 12 * MIB, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).host_bytes, 8 * MIB);
+    assert_ok(pleat_set_budget(f.runtime, 64 * MIB));
+    /* Memory that was made in vain is released when room is made. */
+    meanwhile.refuses = true;
+    assert_result(pleat_alloc(f.runtime, 4 * MIB, 0, &refused), PLEAT_E_DRIVER);
+    meanwhile.runtime = f.runtime;
+    memcpy(meanwhile.blocks, states, sizeof states);
+    assert_ok(pleat_mark(f.runtime));
+    assert_int_equal(meanwhile.blocks[0], 0);
+    assert_int_equal(pleat_stats_of(f.runtime).host_bytes, 0);
+    assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 12 * MIB);
+    assert_ok(pleat_free(f.runtime, large));
+    end(&f);
+}
+
 static uint64_t most_on_host; /* of the jobs below */
 
 static pleat_runtime *failing_job(pleat_vmm vmm, const void *with)
@@ -435,6 +504,7 @@ int main(void)
         cmocka_unit_test(spill_brings_back_what_is_shared),
         cmocka_unit_test(spill_of_nothing_refuses),
         cmocka_unit_test(spill_settings_are_checked),
+        cmocka_unit_test(spill_brings_back_nothing_that_is_freed_meanwhile),
         cmocka_unit_test(spill_waits_for_streams_that_use_what_goes),
         cmocka_unit_test(spill_keeps_nothing_on_the_host_for_nobody),
         cmocka_unit_test(spill_leaves_nothing_idle_behind_a_trim),
