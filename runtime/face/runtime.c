@@ -408,11 +408,23 @@ static pleat_result note_free(pleat_runtime *runtime, pleat_va address, bool lat
     return PLEAT_OK;
 }
 
+/* Streams that share memory do not wait for each other: what the canary does there it does before
+ * the events that the free waits for. */
+static void paint_shared(pleat_runtime *runtime, pleat_va address)
+{
+    pleat_block block;
+    if (runtime->ops->block_of(runtime->policy, address, &block) == PLEAT_OK &&
+        pleat__pending_come_behind(&runtime->pending, address, block.stream))
+        (void)!pleat__canary_freed(&runtime->canary, address);
+}
+
 pleat_result pleat__free_locked(pleat_runtime *runtime, pleat_va address)
 {
     uint64_t later = 0;
     if (__builtin_expect(runtime->known.count != 0, 0))
         pleat__known_forget(runtime, address);
+    if (__builtin_expect(runtime->canary.paint != NULL, 0))
+        paint_shared(runtime, address);
     if (runtime->pending.entries.count > 0)
         PLEAT_TRY(pleat__pending_free(&runtime->pending, address, &later));
     if (__builtin_expect(is_watched(runtime), 0))

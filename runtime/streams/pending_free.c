@@ -195,6 +195,29 @@ static bool record_events(pleat__pending *pending, pleat__pending_entry *entry, 
     return all;
 }
 
+static bool uses(const pleat__pending_entry *entry, pleat_stream stream)
+{
+    const pleat__pending_use *use = entry->uses;
+    while (use != NULL && use->stream != stream)
+        use = use->next;
+    return use != NULL;
+}
+
+bool pleat__pending_come_behind(pleat__pending *pending, pleat_va address, pleat_stream owner)
+{
+    const pleat__pending_entry *entry = pleat__address_map_find(&pending->entries, address);
+    bool behind = entry != NULL && !entry->waiting && uses(entry, owner) &&
+                  pleat__gate_before(pending->gate, owner) == 0;
+    for (pleat__pending_use *use = behind ? entry->uses : NULL; use != NULL; use = use->next) {
+        if (use->stream == owner)
+            continue;
+        use->recorded = pleat__gate_record(pending->gate, use->event, use->stream) == PLEAT_OK;
+        behind = behind && use->recorded &&
+                 pending->vmm.ops->stream_wait(pending->vmm.self, owner, use->event) == PLEAT_OK;
+    }
+    return behind;
+}
+
 pleat_result pleat__pending_free(pleat__pending *pending, pleat_va address, uint64_t *bytes)
 {
     *bytes = 0;

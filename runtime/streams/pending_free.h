@@ -86,6 +86,10 @@ PLEAT_NODISCARD pleat_result pleat__pending_prepare(pleat__pending *pending, ple
                                                     uint64_t bytes);
 /* The stream that was recorded first. pre: one was */
 pleat_stream pleat__pending_first(const pleat__pending *pending, pleat_va address);
+/* Later work of the block's own stream, `owner`, comes behind all that the others that use it have
+ * been given by now. false: the free is not to wait for its own stream, or waits already, or a
+ * stream captures. */
+bool pleat__pending_come_behind(pleat__pending *pending, pleat_va address, pleat_stream owner);
 /* Whether the allocation at an address has been freed, and waits. */
 bool pleat__pending_waits(const pleat__pending *pending, pleat_va address);
 /* *bytes of the allocation when its free must wait: it is queued. 0: no other stream uses it, and

@@ -137,6 +137,45 @@ static void canary_must_be_asked_for(void **state)
     job_stop(&j);
 }
 
+static uint32_t word_at(pleat_va address)
+{
+    return *(const uint32_t *)(uintptr_t)address;
+}
+
+/* What streams that share memory freed is used on any of them as soon as their events have passed:
+ * by then it is painted, behind all that used it. */
+static void canary_paints_shared_memory_before_its_free_waits(void **state)
+{
+    (void)state;
+    job j;
+    pleat_va first, second;
+    pleat_event event;
+    job_start_with(&j, "pleat", NULL, 0, "canary:on");
+    for (pleat_stream s = 100; s < 162; s++) {
+        assert_ok(pleat_alloc(j.runtime, 512, s, &first));
+        assert_ok(pleat_free(j.runtime, first));
+    }
+    uint32_t free_word = word_at(first);
+    assert_ok(pleat_alloc(j.runtime, 4000, 7, &first));
+    assert_ok(pleat_alloc(j.runtime, 4000, 7, &second));
+    assert_ok(pleat__host_stream_hold(&j.vmm, 7));
+    assert_ok(pleat_free(j.runtime, first));
+    assert_int_equal(word_at(first), free_word);
+    assert_ok(pleat__host_stream_release(&j.vmm, 7));
+    assert_ok(pleat__host_stream_hold(&j.vmm, 8));
+    assert_ok(pleat_record_stream(j.runtime, second, 8));
+    assert_ok(pleat_free(j.runtime, second));
+    assert_ok(j.vmm.ops->event_create(j.vmm.self, 0, &event));
+    assert_ok(j.vmm.ops->event_record(j.vmm.self, event, 7));
+    assert_result(j.vmm.ops->event_query(j.vmm.self, event), PLEAT_E_NOT_READY);
+    assert_ok(pleat__host_stream_release(&j.vmm, 8));
+    assert_ok(j.vmm.ops->event_query(j.vmm.self, event));
+    assert_ok(j.vmm.ops->event_destroy(j.vmm.self, event));
+    assert_ok(pleat_alloc(j.runtime, 4000, 9, &first));
+    assert_int_equal(found(j.runtime).words, 0);
+    job_stop(&j);
+}
+
 /* The kernels' path, on a driver that is the host's memory: $PLEAT_CUDA_LIBRARY. */
 static void canary_runs_on_the_driver(void **state)
 {
@@ -217,6 +256,7 @@ int main(void)
         cmocka_unit_test(canary_tells_sizes_as_asked_for),
         cmocka_unit_test(canary_makes_no_request_small),
         cmocka_unit_test(canary_must_be_asked_for),
+        cmocka_unit_test(canary_paints_shared_memory_before_its_free_waits),
         cmocka_unit_test(canary_runs_on_the_driver),
         cmocka_unit_test(canary_that_cannot_be_made_leaves_nothing),
     };
