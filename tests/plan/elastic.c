@@ -459,6 +459,42 @@ static void broken_request_becomes_dynamic(void **state)
     pleat_trace_free((pleat_trace *)traces[1]);
 }
 
+/* Iterations of three requests that follow x, the last of which outlives the next iteration. */
+static pleat_trace *trace_that_keeps(uint64_t x)
+{
+    test_jobber t = {0};
+    uint16_t stream;
+    assert_ok(pleat_trace_new(&t.trace));
+    assert_ok(pleat_trace_add_stream(t.trace, 0, &stream));
+    for (uint32_t i = 0; i < 6; i++) {
+        test_job_add(&t, PLEAT_EVENT_MARK, 0, 0, 0);
+        for (uint32_t k = 0; k < 2; k++) {
+            test_job_add(&t, PLEAT_EVENT_ALLOC, t.next, (k + 1) * x << 20, 0);
+            test_job_free(&t, t.next++);
+        }
+        test_job_add(&t, PLEAT_EVENT_ALLOC, t.next++, 3 * x << 20, 0);
+        if (i >= 2)
+            test_job_free(&t, t.next - 7);
+    }
+    return t.trace;
+}
+
+static void request_that_outlives_the_next_iteration_is_not_explained(void **state)
+{
+    (void)state;
+    const pleat_trace *traces[] = {trace_that_keeps(2), trace_that_keeps(4)};
+    const pleat__elastic_options options = {.plan = &small_chunks};
+    pleat__elastic_report report;
+    pleat_plan *plan;
+    assert_ok(pleat__elastic_plan_make(traces, 2, &options, NULL, &report, &plan));
+    assert_int_equal(plan->steady.slots[2].class, PLEAT__CLASS_DYNAMIC);
+    assert_int_equal(report.varying, 3);
+    assert_int_equal(report.explained, 2);
+    pleat_plan_free(plan);
+    pleat_trace_free((pleat_trace *)traces[0]);
+    pleat_trace_free((pleat_trace *)traces[1]);
+}
+
 static void trace_without_the_parameter_has_no_x(void **state)
 {
     (void)state;
@@ -711,6 +747,7 @@ int main(void)
         cmocka_unit_test(x_out_of_range_is_refused),
         cmocka_unit_test(request_that_breaks_its_function_is_told),
         cmocka_unit_test(broken_request_becomes_dynamic),
+        cmocka_unit_test(request_that_outlives_the_next_iteration_is_not_explained),
         cmocka_unit_test(trace_without_the_parameter_has_no_x),
         cmocka_unit_test(traces_of_different_jobs_are_refused),
         cmocka_unit_test(least_is_where_workspaces_stop_growing),
