@@ -391,6 +391,15 @@ class Plan(here.Folder):
         self.assertIn("no/where.plan", unwritable.stderr)
         self.assertEqual(pleat("plan", JOB, "--device", 9).returncode, 3)
 
+    def test_more_than_a_plan_can_be_of_is_said_of_its_recording(self):
+        lifetimes(self.path("large.csv"), [(0, 2, 1 << 45), (1, 3, 1 << 45)])
+        refused = pleat("plan", self.path("large.csv"))
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("large.csv': a layout of 33554432 pages", refused.stderr)
+        explained = pleat("explain", self.path("large.csv"))
+        self.assertEqual(explained.returncode, 0, explained.stderr)
+        self.assertIn("There is no plan of it: a layout of 33554432 pages", explained.stdout)
+
     def test_text_says_where_the_bytes_are(self):
         for word in ["persistent", "scoped", "transient", "dynamic", "under 1 MiB", "rounding",
                      "streams", "stuck", "lanes", "stweaver", " fold "]:

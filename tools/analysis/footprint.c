@@ -275,7 +275,7 @@ static pleat_result open_plan(footprint *f, const footprint_options *options)
     } else {
         made = (pleat_plan_options){.size = sizeof made, .device = f->device};
         result = pleat__plan_make(f->trace, &made, NULL, &report, &f->own_plan);
-        if (result == PLEAT_E_INPUT) { /* no iteration repeats, say */
+        if (result == PLEAT_E_INPUT || result == PLEAT_E_LIMIT) { /* no iteration repeats, say */
             f->own_plan = NULL;
             snprintf(f->why_no_plan, sizeof f->why_no_plan, "%s", pleat_last_error()->text);
             return PLEAT_OK;

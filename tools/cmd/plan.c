@@ -442,6 +442,19 @@ static void note_recipe(struct outcome *made)
     report->varying = report->explained + pleat_plan_summary_of(made->plan).dynamic_requests;
 }
 
+/* What is wrong in the recordings is said with their names, and so is what is too much in them. */
+static pleat_result of_inputs(pleat_result result, const struct arguments *arguments)
+{
+    if (result == PLEAT_E_LIMIT) {
+        pleat_error much = *pleat_last_error();
+        result = much.result = PLEAT_E_INPUT;
+        (void)pleat__fail_again(&much);
+    }
+    return result != PLEAT_E_INPUT
+               ? result
+               : cli_in_files(result, arguments->inputs, arguments->input_count);
+}
+
 static pleat_result make(const struct arguments *arguments, const pleat__plan_watch *watch,
                          struct outcome *made)
 {
@@ -454,9 +467,7 @@ static pleat_result make(const struct arguments *arguments, const pleat__plan_wa
         if (result == PLEAT_OK && made->plan->recipe != NULL)
             note_recipe(made);
     }
-    return result != PLEAT_E_INPUT
-               ? result
-               : cli_in_files(result, arguments->inputs, arguments->input_count);
+    return of_inputs(result, arguments);
 }
 
 static int plan(void *self, pleat_trace *trace, int device)
