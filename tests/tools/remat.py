@@ -122,6 +122,17 @@ class Remat(unittest.TestCase):
                           [self.path, "--fungible", "--policy", "coop"], [self.path, "--chunk", "3MiB"]):
             self.assertEqual(run(*arguments).returncode, 2, arguments)
 
+    def test_more_than_a_device_has_is_said_of_the_log(self):
+        large = os.path.join(self.folder.name, "large.log")
+        with open(large, "w", encoding="utf-8") as file:
+            file.write(network(bytes_=1 << 46))
+        for arguments in ([], ["--json"]):
+            done = run(large, *arguments)
+            self.assertEqual(done.returncode, 3)
+            self.assertEqual(done.stdout, "")
+            self.assertIn("large.log': 1728.000 TiB beside the constants", done.stderr)
+        self.assertEqual(run(large, "--fungible", "--budget", 1).returncode, 0)
+
     def test_dtr_is_that_of_its_own_simulator(self):
         if not LOGS.is_dir():
             self.skipTest("no operator logs beside the source tree")

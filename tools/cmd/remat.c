@@ -17,6 +17,10 @@
 #define COARSE_STEP    0.05
 #define FINE_STEP      0.01
 
+/* Where places count the pool is mapped, and a page of each 2 MiB of it written: no device has
+ * more. */
+#define POOL_MOST (1ull << 40)
+
 static const double ratios[] = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3};
 
 typedef struct options {
@@ -296,6 +300,19 @@ static pleat_result run_table(job *j)
     return smallest_all(j);
 }
 
+static pleat_result check_pool(const job *j)
+{
+    char size[48];
+    uint64_t most = j->peak_bytes - j->log.constant_bytes;
+    if (j->o->fungible || most <= POOL_MOST)
+        return PLEAT_OK;
+    return pleat__fail(
+        PLEAT_E_INPUT,
+        "'%s': %s beside the constants are in use at once, more than any device has; "
+        "with --fungible the log runs without places",
+        j->o->log, cli_format_size(most, size, sizeof size));
+}
+
 static int remat(const options *o)
 {
     pleat__arena *arena;
@@ -306,6 +323,8 @@ static int remat(const options *o)
     result = pleat__operator_log_read(o->log, arena, &j.log);
     if (result == PLEAT_OK)
         result = pleat__remat_peak(&j.log, &j.peak_bytes);
+    if (result == PLEAT_OK)
+        result = check_pool(&j);
     if (result == PLEAT_OK)
         result = o->json ? run_json(&j) : run_table(&j);
     pleat__arena_destroy(arena);
