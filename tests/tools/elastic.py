@@ -367,7 +367,10 @@ class Elastic(unittest.TestCase):
             run = pleat("verify", plan, "--trace", other, *arguments)
             self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
             self.assertIn("'%s'" % other, run.stderr)
-        self.assertFalse(json.loads(run.stdout)["holds"])
+        answer = json.loads(run.stdout)
+        self.assertFalse(answer["holds"])
+        self.assertIn("'%s'" % other, answer["error"])
+        self.assertNotIn("physical_bytes", answer)  # they would be of what does not hold
 
     def test_an_error_says_which_recording_it_is_about(self):
         two, four, other = self.path("2.pickle"), self.path("4.pickle"), self.path("once.pickle")

@@ -43,7 +43,7 @@ static void print_json(const pleat_plan *plan, const pleat__cover *cover, pleat_
     json_bool(&json, "holds", result == PLEAT_OK);
     if (result != PLEAT_OK)
         json_string(&json, "error", pleat_last_error()->text);
-    if (plan != NULL)
+    else
         plan_json(&json, plan);
     if (cover != NULL)
         print_cover(&json, cover);
