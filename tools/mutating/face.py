@@ -58,7 +58,7 @@ MUTANTS = (
      "runtime/face/spill.c", "        chunk->rank = rank > chunk->rank ? rank : chunk->rank;",
      "        chunk->rank = rank < chunk->rank ? rank : chunk->rank;", "runtime_spill"),
     ("spill-back", "no more comes back than there is room for",
-     "runtime/face/spill.c", "            if (sum > bytes)", "            if (sum > 2 * bytes)",
+     "runtime/face/spill.c", "        if (sum > bytes)", "        if (sum > 2 * bytes)",
      "runtime_spill"),
     ("limits-strictest", "the strictest of the limits is the cap",
      "runtime/face/limits.c", "        limits->is_limited = left < cap;", "        limits->is_limited = true;",
