@@ -93,13 +93,18 @@ static pleat_result new_entry(pleat__pending *pending, pleat_va address, uint64_
     return PLEAT_OK;
 }
 
+static void spare_use(pleat__pending *pending, pleat__pending_use *use)
+{
+    use->next = pending->spare_uses;
+    pending->spare_uses = use;
+}
+
 static void forget(pleat__pending *pending, pleat__pending_entry *entry)
 {
     pleat__address_map_remove(&pending->entries, entry->address);
     for (pleat__pending_use *use = entry->uses, *next; use != NULL; use = next) {
         next = use->next;
-        use->next = pending->spare_uses;
-        pending->spare_uses = use;
+        spare_use(pending, use);
     }
     entry->next = pending->spare_entries;
     pending->spare_entries = entry;
@@ -112,31 +117,38 @@ static pleat_result is_freed(pleat_va address)
                        (unsigned long long)address);
 }
 
-static pleat_result find_entry(pleat__pending *pending, pleat_va address, uint64_t bytes,
-                               pleat__pending_entry **out)
+static bool uses(const pleat__pending_entry *entry, pleat_stream stream)
 {
-    *out = pleat__address_map_find(&pending->entries, address);
-    return *out != NULL ? PLEAT_OK : new_entry(pending, address, bytes, out);
+    const pleat__pending_use *use = entry->uses;
+    while (use != NULL && use->stream != stream)
+        use = use->next;
+    return use != NULL;
 }
 
 pleat_result pleat__pending_prepare(pleat__pending *pending, pleat_va address, uint64_t bytes)
 {
-    pleat__pending_entry *entry;
-    return find_entry(pending, address, bytes, &entry);
+    pleat__pending_entry *entry = pleat__address_map_find(&pending->entries, address);
+    return entry != NULL ? PLEAT_OK : new_entry(pending, address, bytes, &entry);
 }
 
+/* The use comes first: an allocation that it is refused for may be none, and has no entry then. */
 pleat_result pleat__pending_record(pleat__pending *pending, pleat_va address, uint64_t bytes,
                                    pleat_stream stream)
 {
-    pleat__pending_entry *entry;
+    pleat__pending_entry *entry = pleat__address_map_find(&pending->entries, address);
     pleat__pending_use *use;
-    PLEAT_TRY(find_entry(pending, address, bytes, &entry));
-    if (entry->waiting)
+    if (entry != NULL && entry->waiting)
         return is_freed(address);
-    for (use = entry->uses; use != NULL; use = use->next)
-        if (use->stream == stream)
-            return PLEAT_OK;
+    if (entry != NULL && uses(entry, stream))
+        return PLEAT_OK;
     PLEAT_TRY(new_use(pending, stream, &use));
+    if (entry == NULL) {
+        pleat_result result = new_entry(pending, address, bytes, &entry);
+        if (result != PLEAT_OK) {
+            spare_use(pending, use);
+            return result;
+        }
+    }
     use->next = entry->uses;
     entry->uses = use;
     return PLEAT_OK;
@@ -193,14 +205,6 @@ static bool record_events(pleat__pending *pending, pleat__pending_entry *entry, 
         all = all && use->recorded;
     }
     return all;
-}
-
-static bool uses(const pleat__pending_entry *entry, pleat_stream stream)
-{
-    const pleat__pending_use *use = entry->uses;
-    while (use != NULL && use->stream != stream)
-        use = use->next;
-    return use != NULL;
 }
 
 bool pleat__pending_come_behind(pleat__pending *pending, pleat_va address, pleat_stream owner)
