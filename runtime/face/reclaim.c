@@ -46,7 +46,7 @@ static bool give_back(pleat_runtime *runtime, pleat__reclaim what, uint64_t byte
     return give_kind(runtime, what, bytes, stream) || any;
 }
 
-static bool wait_pending(pleat_runtime *runtime)
+void pleat__wait_for_frees(pleat_runtime *runtime)
 {
     pleat_event *events;
     size_t count = pleat__pending_events(&runtime->pending, &events);
@@ -55,6 +55,11 @@ static bool wait_pending(pleat_runtime *runtime)
         (void)pleat__vmm_wait(runtime->vmm, events[i]);
     pleat__arena_free(runtime->arena, events);
     pleat__gate_enter(&runtime->gate);
+}
+
+static bool wait_pending(pleat_runtime *runtime)
+{
+    pleat__wait_for_frees(runtime);
     return pleat__pending_poll(&runtime->pending, UINT64_MAX) > 0;
 }
 

@@ -188,6 +188,7 @@ void pleat_runtime_destroy(pleat_runtime *runtime)
     if (pleat__gate_fence(&runtime->gate, &fences) &&
         pleat__gate_leave_fenced(&runtime->gate, &fences))
         pleat__gate_enter(&runtime->gate);
+    pleat__wait_for_frees(runtime);
     pleat__gate_unlock(&runtime->gate);
     pleat__gate_drain(&runtime->gate);
     runtime->ops->destroy(runtime->policy);

@@ -95,6 +95,9 @@ void pleat__walk_locked(pleat_runtime *runtime, pleat_block_visitor visit, void 
 PLEAT_NODISCARD pleat_result pleat__alloc_reclaiming(pleat_runtime *runtime, uint64_t bytes,
                                                      pleat_stream stream, pleat_result first,
                                                      pleat_va *address);
+/* Waits until the streams that use it are past all that was freed and waits. With the turn; the
+ * lock is left. */
+void pleat__wait_for_frees(pleat_runtime *runtime);
 /* All that is cached goes back to the device. With the turn. */
 void pleat__reclaim_all(pleat_runtime *runtime);
 /* Idle memory goes back until `keep_bytes` are left, or no more is idle; how many bytes went. With

@@ -773,6 +773,28 @@ static void streams_are_waited_for_at_the_end_whatever_is_refused(void **state)
     }
 }
 
+/* Streams that allocate nothing, too, where what they use was freed. */
+static void streams_that_use_what_was_freed_are_waited_for_at_the_end(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POLICIES; i++) {
+        fixture f;
+        pthread_t other;
+        begin(&f, policies[i], 1024 * MIB, 0);
+        held_stream held = {.host = &f.host};
+        pleat_va used = take(&f, MIB, 1);
+        assert_ok(pleat_record_stream(f.runtime, used, 9));
+        assert_ok(pleat__host_stream_hold(&f.host, 9));
+        assert_ok(pleat_free(f.runtime, used));
+        assert_int_equal(pthread_create(&other, NULL, release_held, &held), 0);
+        pleat_runtime_destroy(f.runtime);
+        assert_true(atomic_load(&held.released));
+        assert_int_equal(pthread_join(other, NULL), 0);
+        assert_nothing_held(&f.host);
+        pleat_vmm_destroy(&f.host);
+    }
+}
+
 /* ---- streams against a model ---- */
 
 #define PENDING_MOST 256
@@ -973,6 +995,7 @@ int main(void)
         cmocka_unit_test(nothing_is_unmapped_without_an_event),
         cmocka_unit_test(streams_are_waited_for_before_a_refusal),
         cmocka_unit_test(streams_are_waited_for_at_the_end_whatever_is_refused),
+        cmocka_unit_test(streams_that_use_what_was_freed_are_waited_for_at_the_end),
         cmocka_unit_test(streams_no_byte_is_reused_before_its_event),
     };
     return cmocka_run_group_tests_name("events", tests, NULL, NULL);
