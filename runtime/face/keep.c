@@ -337,6 +337,8 @@ static pleat_result touch_now(pleat_runtime *runtime)
 static pleat_result keep_now(pleat_runtime *runtime, bool last)
 {
     pleat__keep *keep = &runtime->keep;
+    if (keep->state == PLEAT__KEEP_OFF)
+        return pleat__fail(PLEAT_E_STATE, "this runtime keeps no plan (setting keep)");
     while (keep->state == PLEAT__KEEP_TRIES) /* another thread's call does */
         pleat__gate_yield(&runtime->gate);
     if (keep->state == PLEAT__KEEP_FIRST)
@@ -366,8 +368,6 @@ static pleat_result keep_plan(pleat_runtime *runtime, bool last)
 pleat_result pleat_keep_plan(pleat_runtime *runtime)
 {
     PLEAT__TRY_HERE(runtime);
-    if (runtime->keep.state == PLEAT__KEEP_OFF)
-        return pleat__fail(PLEAT_E_STATE, "this runtime keeps no plan (setting keep)");
     return keep_plan(runtime, false);
 }
 
