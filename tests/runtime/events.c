@@ -460,34 +460,6 @@ static void streams_may_be_many(void **state)
     }
 }
 
-/* One of those that share is refused the event that its free would wait for: nothing is known of it
- * when its place is another's. */
-static void streams_that_share_leave_nothing_of_what_was_refused(void **state)
-{
-    (void)state;
-    fixture f;
-    pleat_va refused, parts[4];
-    open_host(&f, 256 * MIB, true);
-    assert_ok(pleat_runtime_create(f.vmm, NULL, &f.runtime));
-    for (unsigned s = 0; s < 62; s++)
-        assert_ok(pleat_free(f.runtime, take(&f, 512, 1000 + s)));
-    pleat__fault_arm(
-        &f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_create, .nth = 1, .forever = true});
-    assert_result(pleat_alloc(f.runtime, 8 * MIB, 7, &refused), PLEAT_E_DRIVER);
-    pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
-    uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
-    for (int p = 0; p < 4; p++)
-        parts[p] = take(&f, 2 * MIB, 7);
-    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, physical);
-    assert_ok(pleat__host_stream_hold(&f.host, 7));
-    for (int p = 0; p < 4; p++)
-        assert_ok(pleat_free(f.runtime, parts[p]));
-    assert_int_equal(pleat_stats_of(f.runtime).waiting_bytes, 8 * MIB);
-    assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
-    assert_ok(pleat__host_stream_release(&f.host, 7));
-    end(&f);
-}
-
 /* While no event says that the GPU is done, nothing that it may use goes. */
 static void nothing_is_unmapped_without_an_event(void **state)
 {
@@ -986,7 +958,6 @@ int main(void)
         cmocka_unit_test(streams_that_refuse_are_asked_once_whatever_waits),
         cmocka_unit_test(streams_know_their_blocks),
         cmocka_unit_test(streams_may_be_many),
-        cmocka_unit_test(streams_that_share_leave_nothing_of_what_was_refused),
         cmocka_unit_test(streams_lie_in_no_view_of_another),
         cmocka_unit_test(streams_do_not_answer_to_anothers_refusal),
         cmocka_unit_test(streams_that_are_slow_are_in_no_others_way),

@@ -401,6 +401,34 @@ static void beyond_streams_survive_failing_events(void **state)
     assert_true(refused > 0);
 }
 
+/* One of those that share is refused the event that its free would wait for: nothing is known of it
+ * when its place is another's. */
+static void beyond_streams_leave_nothing_of_what_was_refused(void **state)
+{
+    (void)state;
+    fixture f;
+    pleat_va refused, parts[4];
+    open_host(&f, 256 * MIB, true);
+    assert_ok(pleat_runtime_create(f.vmm, NULL, &f.runtime));
+    for (unsigned s = 0; s < 62; s++)
+        assert_ok(pleat_free(f.runtime, take(&f, 512, 1000 + s)));
+    pleat__fault_arm(
+        &f.vmm, (pleat__fault_plan){.verb = PLEAT__FAULT_event_create, .nth = 1, .forever = true});
+    assert_result(pleat_alloc(f.runtime, 8 * MIB, 7, &refused), PLEAT_E_DRIVER);
+    pleat__fault_arm(&f.vmm, (pleat__fault_plan){0});
+    uint64_t physical = pleat_stats_of(f.runtime).physical_bytes;
+    for (int p = 0; p < 4; p++)
+        parts[p] = take(&f, 2 * MIB, 7);
+    assert_int_equal(pleat_stats_of(f.runtime).physical_bytes, physical);
+    assert_ok(pleat__host_stream_hold(&f.host, 7));
+    for (int p = 0; p < 4; p++)
+        assert_ok(pleat_free(f.runtime, parts[p]));
+    assert_int_equal(pleat_stats_of(f.runtime).waiting_bytes, 8 * MIB);
+    assert_int_equal(pleat_stats_of(f.runtime).live_bytes, 0);
+    assert_ok(pleat__host_stream_release(&f.host, 7));
+    end(&f);
+}
+
 static void count_freed(void *context, pleat_va address)
 {
     (void)address;
@@ -577,6 +605,7 @@ int main(void)
         cmocka_unit_test(beyond_streams_are_waited_for_by_a_pause),
         cmocka_unit_test(beyond_streams_get_what_others_freed_once_it_is_over),
         cmocka_unit_test(beyond_streams_survive_failing_events),
+        cmocka_unit_test(beyond_streams_leave_nothing_of_what_was_refused),
         cmocka_unit_test(beyond_streams_free_once),
         cmocka_unit_test(beyond_streams_free_many_in_time),
     };
