@@ -88,7 +88,8 @@ typedef struct pleat_runtime_options {
 PLEAT_API PLEAT_NODISCARD pleat_result pleat_runtime_create(pleat_vmm vmm,
                                                             const pleat_runtime_options *options,
                                                             pleat_runtime **out);
-/* Gives all memory back, also what is still allocated. NULL is allowed. */
+/* Gives all memory back, also what is still allocated, once the streams that allocated and those
+ * that were recorded to use what was freed are past it. NULL is allowed. */
 PLEAT_API void pleat_runtime_destroy(pleat_runtime *runtime);
 
 /* An address that is a multiple of 512; sizes are rounded up to that. What lies there is undefined.

@@ -90,21 +90,6 @@ static pleat_result set_range(pleat__planning *p)
     return PLEAT_OK;
 }
 
-/* Whether the request has two sizes. */
-static bool varies(const pleat__planning *p, uint32_t request)
-{
-    uint64_t seen = PLEAT__ABSENT;
-    for (uint32_t k = 0; k < p->profile_count; k++) {
-        uint64_t size = p->sizes[(uint64_t)k * p->plan->steady.slot_count + request];
-        if (size == PLEAT__ABSENT)
-            continue;
-        if (seen != PLEAT__ABSENT && size != seen)
-            return true;
-        seen = size;
-    }
-    return false;
-}
-
 /* A request with a function has a slot, whatever its own trace said; others have none. One that
  * outlives the next iteration has none either: its function explains nothing in the plan. */
 static void set_classes(pleat__planning *p)
@@ -116,7 +101,8 @@ static void set_classes(pleat__planning *p)
         slot->class = has ? pleat__steady_class(slot) : PLEAT__CLASS_DYNAMIC;
         if (has)
             continue;
-        p->report->explained -= p->fit.of[i] != PLEAT__NO_FUNCTION && varies(p, i);
+        p->report->explained -= p->fit.of[i] != PLEAT__NO_FUNCTION &&
+                                pleat__function_varies(&p->fit.functions[p->fit.of[i]]);
         p->recipe->steady[i] = PLEAT__NO_FUNCTION;
     }
 }

@@ -540,6 +540,23 @@ static void *release_later(void *of)
     return NULL;
 }
 
+/* A stream stands still for a while: the event behind a kernel that runs there. */
+static pleat_event run_kernel(world *w, pleat_stream stream, pthread_t *other)
+{
+    hold(w, stream);
+    pleat_event kernel = mark_on(w, stream);
+    assert_false(is_over(w, kernel));
+    assert_int_equal(pthread_create(other, NULL, release_later, w), 0);
+    return kernel;
+}
+
+static void expect_over(const world *w, pleat_event kernel, pthread_t other)
+{
+    assert_true(is_over(w, kernel));
+    assert_int_equal(pthread_join(other, NULL), 0);
+    forget(w, kernel);
+}
+
 /* What lives is paused behind the work of all streams that allocate, also where another one that
  * shares has had memory since. */
 static void beyond_streams_are_waited_for_by_a_pause(void **state)
@@ -552,15 +569,10 @@ static void beyond_streams_are_waited_for_by_a_pause(void **state)
     for (pleat_stream s = 1; s < 70; s++)
         assert_ok(pleat_free(f->runtime, take(f, MIB, s)));
     pleat_va a = take(f, 4 * MIB, 70), b = take(f, 4 * MIB, 71);
-    hold(&w, 70);
-    pleat_event kernel = mark_on(&w, 70);
-    assert_false(is_over(&w, kernel));
-    assert_int_equal(pthread_create(&other, NULL, release_later, &w), 0);
+    pleat_event kernel = run_kernel(&w, 70, &other);
     assert_ok(pleat_pause(f->runtime, NULL));
-    assert_true(is_over(&w, kernel));
-    assert_int_equal(pthread_join(other, NULL), 0);
+    expect_over(&w, kernel, other);
     assert_ok(pleat_resume(f->runtime, NULL));
-    forget(&w, kernel);
     assert_ok(pleat_free(f->runtime, a));
     assert_ok(pleat_free(f->runtime, b));
     end(f);
@@ -578,14 +590,10 @@ static void beyond_streams_get_what_others_freed_once_it_is_over(void **state)
     for (pleat_stream s = 1; s <= OWN; s++)
         assert_ok(pleat_free(f->runtime, take(f, 512, s)));
     pleat_va large = take(f, 60 * MIB, 1);
-    hold(&w, 1);
-    pleat_event kernel = mark_on(&w, 1);
+    pleat_event kernel = run_kernel(&w, 1, &other);
     assert_ok(pleat_free(f->runtime, large));
-    assert_int_equal(pthread_create(&other, NULL, release_later, &w), 0);
     pleat_va at = take(f, 40 * MIB, 70);
-    assert_true(is_over(&w, kernel));
-    assert_int_equal(pthread_join(other, NULL), 0);
-    forget(&w, kernel);
+    expect_over(&w, kernel, other);
     assert_ok(pleat_free(f->runtime, at));
     end(f);
 }
